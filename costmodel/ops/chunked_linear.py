@@ -12,6 +12,15 @@ import math
 from ..symbolic.tape import SymbolicTensor, Tape
 from ..symbolic.work_overlap import WorkOverlap
 from .context import OpContext
+from .projections import (
+    Product,
+    Projections,
+    add_biases,
+    biased_gradients,
+    joined_gradients,
+    split_products,
+    summed_gradients,
+)
 
 
 def cuts_products(c: OpContext) -> bool:
@@ -21,51 +30,41 @@ def cuts_products(c: OpContext) -> bool:
 
 
 def chunked_column_linear(
-    c: OpContext,
-    x: SymbolicTensor,
-    widths: tuple[int, ...],
-    bias: bool,
-    fused: bool,
-    names: tuple[str, ...],
+    c: OpContext, x: SymbolicTensor, groups: tuple[Projections, ...]
 ) -> tuple[SymbolicTensor, ...]:
-    """Projections of one input, gathered in chunks; see ``linear.column_linear``."""
+    """Projections of one input, gathered in chunks; see ``linear.column_projections``."""
     t, hidden = c.tape, x.shape[-1]
-    out_widths = (sum(widths),) if fused else widths
-    keys: list[tuple[str, ...]] = [names] if fused else [(name,) for name in names]
+    wanted = [item for group in groups for item in group.products]
     lead = (x.shape[0] * c.tp, *x.shape[1:-1])
     tokens, chunks = math.prod(lead), c.stack.product_chunks
-    made = _column_products(c, (*lead, hidden), out_widths, bias, keys)
-    outs = tuple(made[0].view(*lead, w) for w in widths) if fused else tuple(made)
-    del made
+    outs = split_products(groups, lead, _column_products(c, (*lead, hidden), wanted))
 
     def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        if fused and len(grads) > 1:
-            joined = t.new((*lead, sum(widths)), c.dtype)
-            grads = (t.kernel("copy", grads, joined),)
-            del joined
-        ordered = tuple(_reordered(t, grad) for grad in grads)
+        joined = joined_gradients(t, groups, grads)
+        del grads
+        ordered = tuple(_reordered(t, grad) for grad in joined)
+        del joined
         regathered = t.new((*lead, hidden), c.dtype)
         for chunk in range(chunks):
             _gather(c, regathered, chunk, queued=True)
         partial = t.new((*lead, hidden), c.dtype)
         for chunk in range(chunks):
-            for number, width in enumerate(out_widths):
-                t.product(tokens // chunks, width, hidden, c.dtype, number > 0)
+            for number, item in enumerate(wanted):
+                t.product(tokens // chunks, item.width, hidden, c.dtype, number > 0)
             _scatter(c, partial, chunk)
         grad_x = t.like(x)
         del partial
 
         def weight_gradients() -> None:
             nonlocal regathered
-            for width in out_widths:
-                t.product(width, tokens, hidden, c.dtype, t.main_gradients)
+            for item in wanted:
+                t.product(item.width, tokens, hidden, c.dtype, t.main_gradients)
             del regathered
-            made = [] if t.main_gradients else [t.new((w, hidden), c.dtype) for w in out_widths]
-            if bias:
-                made += [
-                    t.kernel("sum", (grad,), t.new((width,), c.dtype))
-                    for grad, width in zip(ordered, out_widths, strict=True)
-                ]
+            made = [] if t.main_gradients else [t.new((w, hidden), c.dtype) for _, w, _ in wanted]
+            made += [
+                t.kernel("sum", (grad,), t.new((width,), c.dtype))
+                for grad, width in biased_gradients(groups, ordered)
+            ]
             for gradient in made:
                 t.parameter_gradient(gradient)
 
@@ -77,85 +76,86 @@ def chunked_column_linear(
 
 
 def _column_products(
-    c: OpContext,
-    shape: tuple[int, ...],
-    widths: tuple[int, ...],
-    bias: bool,
-    keys: list[tuple[str, ...]],
+    c: OpContext, shape: tuple[int, ...], wanted: list[Product]
 ) -> list[SymbolicTensor]:
     """Products of a gathered input of this shape, in the order of tokens, and kept by name."""
     t, (*lead, hidden), chunks = c.tape, shape, c.stack.product_chunks
-    kept = [t.kept_result(key) for key in keys]
+    kept = [t.kept_result(item.names) for item in wanted]
     products = [None if held is None else held[0] for held in kept]
     missing = [number for number, held in enumerate(kept) if held is None]
     if missing:
         gathered = t.new(shape, c.dtype)
-        pieces = [t.new((*lead, widths[number]), c.dtype) for number in missing]
+        pieces = [t.new((*lead, wanted[number].width), c.dtype) for number in missing]
         for chunk in range(chunks):
             _gather(c, gathered, chunk)
             for number in missing:
-                rows = math.prod(lead) // chunks
-                t.product(rows, hidden, widths[number], c.dtype, False, bias)
+                _, width, bias = wanted[number]
+                t.product(math.prod(lead) // chunks, hidden, width, c.dtype, False, bias)
         del gathered
         for number in missing:
             products[number] = _reordered(t, pieces.pop(0))
     made = [product for product in products if product is not None]
-    for key, product in zip(keys, made, strict=True):
-        t.keep_result(key, product)
+    for item, product in zip(wanted, made, strict=True):
+        t.keep_result(item.names, product)
     return made
 
 
 def chunked_row_linear(
-    c: OpContext, x: SymbolicTensor, width: int, bias: bool, name: str
+    c: OpContext,
+    xs: tuple[SymbolicTensor, ...],
+    width: int,
+    biases: tuple[bool, ...],
+    names: tuple[str, ...],
 ) -> SymbolicTensor:
-    """A projection summed over the ranks in chunks; see ``linear.row_linear``."""
-    t, local, shape = c.tape, x.shape[-1], x.shape
-    lead, tokens, chunks = x.shape[:-1], x.elements // local, c.stack.product_chunks
-    kept = t.kept_result((name,))
+    """Projections summed over the ranks in chunks; see ``linear.row_projections``."""
+    t, chunks, lead = c.tape, c.stack.product_chunks, xs[0].shape[:-1]
+    tokens, shapes = math.prod(lead), [x.shape for x in xs]
+    kept = t.kept_result(names)
     if kept is None:
-        ordered = _reordered(t, x)
+        ordered = [_reordered(t, x) for x in xs]
         partial = t.new((*lead, width), c.dtype)
         for chunk in range(chunks):
-            t.product(tokens // chunks, local, width, c.dtype)
+            for number, shape in enumerate(shapes):
+                t.product(tokens // chunks, shape[-1], width, c.dtype, number > 0)
             _scatter(c, partial, chunk)
         del ordered
         out = t.new((lead[0] // c.tp, *lead[1:], width), c.dtype)
         del partial
-        if bias and not c.stack.fusion.bias_residual:
-            t.kernel("add", (out, t.constant((width,), c.dtype)), out)
+        add_biases(c, out, biases)
     else:
         out = kept[0]
-    t.keep_result((name,), out)
+    t.keep_result(names, out)
     del kept
-    saved = x
+    saved = xs
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if bias else None
+        grad_biases = summed_gradients(c, grad, biases)
         gathered_grad = t.new((*lead, width), c.dtype)
-        pieces = t.new(shape, c.dtype)
+        pieces = [t.new(shape, c.dtype) for shape in shapes]
         for chunk in range(chunks):
             _gather(c, gathered_grad, chunk)
-            t.product(tokens // chunks, width, local, c.dtype)
+            for shape in shapes:
+                t.product(tokens // chunks, width, shape[-1], c.dtype)
         del grad
-        grad_x = _reordered(t, pieces)
-        del pieces
+        grad_xs = [_reordered(t, pieces.pop(0)) for _ in shapes]
 
         def weight_gradient() -> None:
             nonlocal gathered_grad
-            ordered = _reordered(t, saved)
-            t.product(width, tokens, local, c.dtype, t.main_gradients)
-            del ordered
-            if not t.main_gradients:
-                t.parameter_gradient(t.new((width, local), c.dtype))
+            for x in saved:
+                ordered = _reordered(t, x)
+                t.product(width, tokens, x.shape[-1], c.dtype, t.main_gradients)
+                del ordered
+                if not t.main_gradients:
+                    t.parameter_gradient(t.new((width, x.shape[-1]), c.dtype))
             del gathered_grad
 
         t.weight_work(weight_gradient)
         del weight_gradient
-        if grad_bias is not None:
+        for grad_bias in grad_biases:
             t.parameter_gradient(grad_bias)
-        return (grad_x,)
+        return tuple(grad_xs)
 
-    t.record((out,), (x,), backward)
+    t.record((out,), xs, backward)
     return out
 
 

@@ -8,14 +8,22 @@ a frozen layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
-from ..symbolic.tape import SymbolicTensor, Tape
+from ..symbolic.tape import SymbolicTensor
 from .chunked_linear import chunked_column_linear, chunked_row_linear, cuts_products
 from .context import OpContext
 from .lora import adapted, adapter_backward, add_adapter
 from .low_precision import UNQUANTIZED, dequantized_weight, operand, quantized_weight
+from .projections import (
+    Product,
+    Projections,
+    add_biases,
+    biased_gradients,
+    joined_gradients,
+    split_products,
+    summed_gradients,
+)
 
 
 def _layer_context(c: OpContext, name: str, shared: bool = False) -> OpContext:
@@ -46,22 +54,31 @@ def column_linear(
     ``fused`` runs one product. ``names``: the weights' in ``layer_parameters``, for adapters.
     ``shared`` weights belong to another layer, whose gradient exists already.
     """
+    return column_projections(c, x, (Projections(widths, bias, fused, names),), shared)
+
+
+def column_projections(
+    c: OpContext, x: SymbolicTensor, groups: tuple[Projections, ...], shared: bool = False
+) -> tuple[SymbolicTensor, ...]:
+    """As :func:`column_linear`, of several groups of projections of one input."""
+    names = tuple(name for group in groups for name in group.names)
     c = _layer_context(c, names[0] if names else "", shared)
     if cuts_products(c) and names and not shared:
-        return chunked_column_linear(c, x, widths, bias, fused, names)
+        return chunked_column_linear(c, x, groups)
     t, hidden = c.tape, x.shape[-1]
-    out_widths = (sum(widths),) if fused else widths
+    widths = tuple(width for group in groups for width in group.widths)
     adapted_outs = [n for n, has in enumerate(adapted(c, names)) if has]
     operand_x = operand(t, c.precision, x)
-    lead, products = _products(c, operand_x, out_widths, bias, [names] if fused else names)
+    lead, products = _products(c, operand_x, [item for group in groups for item in group.products])
     tokens = math.prod(lead)
-    outs = tuple(products[0].view(*lead, w) for w in widths) if fused else tuple(products)
+    out_widths = [item.width for group in groups for item in group.products]
+    outs = split_products(groups, lead, products)
     adapters = _Adapters(c, x, [outs[n] for n in adapted_outs], "outputs") if adapted_outs else None
     saved = operand_x if c.training.weights else None
     del operand_x
 
     def backward(*grads: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        joined = _join_gradients(t, grads) if fused and len(grads) > 1 else grads
+        joined = joined_gradients(t, groups, grads)
         operand_grads = tuple(operand(t, c.precision, grad) for grad in joined)
         grad_x = t.new((*lead, hidden), c.dtype)
         for number, width in enumerate(out_widths):
@@ -72,13 +89,13 @@ def column_linear(
         if saved is None:
             return (grad_x,)
         regathered = c.gather_sequence(saved)
-        output_grads = operand_grads, joined if bias else ()
+        output_grads = operand_grads, [*biased_gradients(groups, joined)]
 
         def weight_gradients() -> None:
             nonlocal regathered
             gradients = [_weight_gradient(c, width, hidden, tokens) for width in out_widths]
             del regathered
-            biases = [_bias_gradient(c, *g) for g in zip(output_grads[1], out_widths, strict=bias)]
+            biases = [_bias_gradient(c, *item) for item in output_grads[1]]
             for gradient in [*(g for g in gradients if g is not None), *biases]:
                 t.parameter_gradient(gradient, shared)
 
@@ -90,22 +107,18 @@ def column_linear(
 
 
 def _products(
-    c: OpContext,
-    x: SymbolicTensor,
-    widths: tuple[int, ...],
-    bias: bool,
-    names: Sequence[str | tuple[str, ...]],
+    c: OpContext, x: SymbolicTensor, wanted: list[Product]
 ) -> tuple[tuple[int, ...], list[SymbolicTensor]]:
     """Products of the whole sequence, save those kept by name; their leading sizes too."""
     t, hidden = c.tape, x.shape[-1]
-    keys = [(name,) if isinstance(name, str) else name for name in names] or [()] * len(widths)
+    keys = [item.names for item in wanted]
     kept = [t.kept_result(key) for key in keys]
     gathered = None if all(kept) else c.gather_sequence(x)
     lead = kept[0][0].shape[:-1] if gathered is None and kept[0] else None
     if lead is None:
         lead = x.shape[:-1] if gathered is None else gathered.shape[:-1]
     products = []
-    for key, held, width in zip(keys, kept, widths, strict=True):
+    for (key, width, bias), held in zip(wanted, kept, strict=True):
         if held is None:
             _product(c, math.prod(lead), hidden, width, bias=bias)
         products.append(t.new((*lead, width), c.dtype) if held is None else held[0])
@@ -140,13 +153,6 @@ class _Adapters:
         return self.c.gather_sequence(self.x) if self.split == "outputs" else self.x
 
 
-def _join_gradients(t: Tape, grads: tuple[SymbolicTensor, ...]) -> tuple[SymbolicTensor, ...]:
-    width = sum(g.elements for g in grads) // (grads[0].shape[0] * grads[0].shape[1])
-    joined = t.new((*grads[0].shape[:2], width), grads[0].dtype)
-    t.kernel("copy", grads, joined)
-    return (joined,)
-
-
 def _bias_gradient(c: OpContext, grad: SymbolicTensor, width: int) -> SymbolicTensor:
     return c.tape.kernel("sum", (grad,), c.tape.new((width,), c.dtype))
 
@@ -167,51 +173,67 @@ def row_linear(
 
     ``name``: of the weight, by which an adapter finds it.
     """
-    if cuts_products(c) and name:
-        return chunked_row_linear(c, x, width, bias, name)
-    t, local, shape = c.tape, x.shape[-1], x.shape
-    lead, tokens = x.shape[:-1], x.elements // local
-    operand_x = operand(t, c.precision, x)
-    kept = t.kept_result((name,))
+    return row_projections(c, (x,), width, (bias,), (name,))
+
+
+def row_projections(
+    c: OpContext,
+    xs: tuple[SymbolicTensor, ...],
+    width: int,
+    biases: tuple[bool, ...],
+    names: tuple[str, ...],
+) -> SymbolicTensor:
+    """The sum of several such projections, summed over the ranks once.
+
+    Of several none has an adapter; their sum has all their names.
+    """
+    if cuts_products(c) and names[0]:
+        return chunked_row_linear(c, xs, width, biases, names)
+    t, shapes, inner = c.tape, [x.shape for x in xs], [x.shape[-1] for x in xs]
+    lead, tokens = xs[0].shape[:-1], xs[0].elements // inner[0]
+    operands = [operand(t, c.precision, x) for x in xs]
+    kept = t.kept_result(names)
     if kept is None:
-        _product(c, tokens, local, width)
+        for number, local in enumerate(inner):
+            _product(c, tokens, local, width, accumulate=number > 0)
     out = t.new((*lead, width), c.dtype) if kept is None else kept[0]
-    adapters = _Adapters(c, x, [out], "inputs") if adapted(c, (name,))[0] else None
+    has_adapter = len(xs) == 1 and adapted(c, names)[0]
+    adapters = _Adapters(c, xs[0], [out], "inputs") if has_adapter else None
     if kept is None:
         out = c.reduce(out)
-        if bias and not c.stack.fusion.bias_residual:
-            t.kernel("add", (out, t.constant((width,), c.dtype)), out)
-    t.keep_result((name,), out)
+        add_biases(c, out, biases)
+    t.keep_result(names, out)
     del kept
-    saved = operand_x if c.training.weights else None
-    del operand_x
+    saved = operands if c.training.weights else None
+    del operands
 
     def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
-        has_bias = bias and saved is not None
-        grad_bias = t.kernel("sum", (grad,), t.new((width,), c.dtype)) if has_bias else None
+        grad_biases = [] if saved is None else summed_gradients(c, grad, biases)
         gathered_grad = c.gather_sequence(operand(t, c.precision, grad))
         del grad
-        _product(c, tokens, width, local)
-        grad_x = t.new(shape, c.dtype)
+        grad_xs = []
+        for shape, local in zip(shapes, inner, strict=True):
+            _product(c, tokens, width, local)
+            grad_xs.append(t.new(shape, c.dtype))
         if adapters is not None:
             adapters.backward([width])
         if saved is None:
-            return (grad_x,)
+            return tuple(grad_xs)
 
         def weight_gradient() -> None:
             nonlocal gathered_grad
-            gradient = _weight_gradient(c, width, saved.shape[-1], tokens)
-            if gradient is not None:
+            made = [_weight_gradient(c, width, x.shape[-1], tokens) for x in saved]
+            for gradient in (one for one in made if one is not None):
                 t.parameter_gradient(gradient)
             del gathered_grad
 
         t.weight_work(weight_gradient)
         del weight_gradient
-        if grad_bias is not None:
+        for grad_bias in grad_biases:
             t.parameter_gradient(grad_bias)
-        return (grad_x,)
+        return tuple(grad_xs)
 
-    t.record((out,), (x,), backward)
+    t.record((out,), xs, backward)
     return out
 
 

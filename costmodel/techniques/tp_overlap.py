@@ -32,8 +32,8 @@ from dataclasses import replace
 
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.strategy import LayerStrategy
+from ...spec.techniques.tp_overlap import FUSED, chunks_of, overlap_of
 from ...spec.techniques.tp_overlap import TECHNIQUE as VALUE
-from ...spec.techniques.tp_overlap import chunks_of
 from ..technique import TechniquePrice
 
 
@@ -43,4 +43,10 @@ def cut_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
     return stack if chunks == 1 else replace(stack, product_chunks=chunks)
 
 
-TECHNIQUE = TechniquePrice(value=VALUE, at_least="nothing", stack=cut_stack)
+def is_fused(strategy: LayerStrategy) -> bool:
+    """True if kernels fuse products and collectives, by how much unmeasured."""
+    value = overlap_of(strategy)
+    return value is not None and value.kernels == FUSED
+
+
+TECHNIQUE = TechniquePrice(value=VALUE, at_least="nothing", stack=cut_stack, may_hide=is_fused)

@@ -1,65 +1,69 @@
-"""The run of tp_overlap: split products in chunks, beside collectives in a group of their own.
+"""The run of tp_overlap: split products beside collectives in a group of their own.
 
-Chunks run over any backend. ``fused`` is torch's symmetric memory, on CUDA devices alone.
+Chunks run over any backend. ``fused`` is torch's own operations over symmetric memory, on CUDA
+devices alone; it has not been run: here are cores only.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from ...spec.errors import InputError, NotBuiltError
+from ...spec.errors import InputError
 from ...spec.parallel.rank_groups import tensor_group
 from ...spec.strategy import LayerStrategy
 from ...spec.techniques.tp_overlap import FUSED, NAME, overlap_of
 from ..models.layer import LayerModule
 from ..models.linear.chunked_linear import ChunkedProducts
+from ..models.linear.fused_linear import FusedLinear
 from ..technique import TechniqueContext, TechniqueHooks, TechniqueRun
+from ..torch_compat import fused_products, open_symmetric_memory, symmetric_memory_lack
 
 if TYPE_CHECKING:
     from ..stage.options import BuildOptions
 
-FUSED_OPERATIONS = ("fused_all_gather_matmul", "fused_matmul_reduce_scatter")
+CHUNKED = "chunked:2, chunked:4 or chunked:8"
 
 
 def overlap_layer(module: LayerModule, strategy: LayerStrategy, options: BuildOptions) -> None:
     """Overlap a layer's collectives if its strategy says so.
 
     Raises:
-        InputError: the device or this torch cannot do it.
-        NotBuiltError: fused kernels.
+        InputError: the device or this torch has no fused products.
     """
     value = overlap_of(strategy)
     if value is None:
         return
-    if value.kernels == FUSED:
-        if lack := fused_lack(options.device):
-            raise InputError(NAME, FUSED, f"chunked:2, chunked:4 or chunked:8 ({lack})", "none")
-        raise NotBuiltError(f"{NAME} fused in a run", "chunked:4")
-    module.chunked = ChunkedProducts(value.chunks)
+    if value.kernels != FUSED:
+        module.overlapped = ChunkedProducts(value.chunks)
+        return
+    if lack := symmetric_memory_lack(options.device):
+        raise _refused(lack)
+    module.overlapped = FusedLinear(fused_products())
 
 
-def fused_lack(device: torch.device) -> str | None:
-    """What fused kernels need and a device or this torch lacks; None: nothing."""
-    if device.type != "cuda":
-        return f"fused kernels need a CUDA device, not {device.type}"
-    try:
-        import torch.distributed._symmetric_memory
-    except ImportError:
-        return "this torch has no torch.distributed._symmetric_memory"
-    names = [name for name in FUSED_OPERATIONS if not hasattr(torch.ops.symm_mem, name)]
-    return f"this torch has no torch.ops.symm_mem.{names[0]}" if names else None
+def _refused(lack: str) -> InputError:
+    return InputError(NAME, FUSED, f"{CHUNKED} ({lack})", "chunked:4")
 
 
 class OverlapHooks(TechniqueHooks):
-    """Gives each layer's chunks the technique's own process group."""
+    """Gives each layer's products the technique's own process group.
+
+    Raises:
+        InputError: a group of fused products has no symmetric memory between its devices.
+    """
 
     def __init__(self, context: TechniqueContext) -> None:
+        opened = set[str]()
         for layer, strategy in context.strategies.items():
             module = context.modules[layer]
-            if isinstance(module, LayerModule) and module.chunked is not None:
-                module.chunked.chunks.group = context.group(tensor_group(strategy))
+            if not isinstance(module, LayerModule) or module.overlapped is None:
+                continue
+            group = context.group(tensor_group(strategy))
+            if isinstance(module.overlapped, FusedLinear) and group.group_name not in opened:
+                if lack := open_symmetric_memory(group):
+                    raise _refused(lack)
+                opened.add(group.group_name)
+            module.overlapped.set_group(group)
 
 
 TECHNIQUE = TechniqueRun(name=NAME, prepare=overlap_layer, start=OverlapHooks)

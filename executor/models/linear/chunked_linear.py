@@ -21,8 +21,15 @@ from ....kernels.marks import mark
 from ....spec.report.trace_marks import COMMUNICATE_TP
 from ...torch_compat import all_gather_single, reduce_scatter_single
 from ..deferred_gradients import add_gradients
-from ..saved_results import NO_NAME, NO_NAMES, NamedResult
-from ..tensor_parallel import TensorParallel
+from ..saved_results import NamedResult
+from ..tensor_parallel import (
+    TensorParallel,
+    bias_sums,
+    column_gradients,
+    row_tensors,
+    weights_and_biases,
+)
+from .overlapped_linear import OverlappedLinear
 
 
 @dataclass(slots=True)
@@ -72,13 +79,12 @@ class _ChunkedColumn(Function):
         tp: TensorParallel,
         chunks: Chunks,
         named: NamedResult,
-        *parameters: Tensor,
+        *parameters: Tensor | None,
     ) -> Any:
-        weights = [p for p in parameters if p.dim() == 2]
-        given = [p for p in parameters if p.dim() == 1]
-        biases: list[Tensor | None] = [*given] or [None] * len(weights)
+        weights, biases = weights_and_biases(parameters)
         ctx.save_for_backward(x, *weights)
-        ctx.tp, ctx.chunks, ctx.has_bias = tp, chunks, bool(given)
+        ctx.tp, ctx.chunks = tp, chunks
+        ctx.biased = [bias is not None for bias in biases]
         ctx.parameters = parameters if tp.deferred is not None else ()
         outs = list(named.kept() or [None] * len(weights))
         missing = [n for n, out in enumerate(outs) if out is None]
@@ -111,11 +117,12 @@ class _ChunkedColumn(Function):
             _wait(work)
         del partial, works, waits
         if tp.deferred is not None and tp.deferred.is_deferring:
-            tp.deferred.add(_column_work(ordered, gathered, ctx.parameters, ctx.has_bias))
+            flat = [g.flatten(0, 1) for g in ordered]
+            tp.deferred.add(column_gradients(flat, gathered.flatten(0, 1), ctx.parameters))
             return (grad_x, None, None, None, *(None for _ in ctx.parameters))
         flat = [g.flatten(0, 1) for g in ordered]
         grad_weights = [g.t().mm(gathered.flatten(0, 1)) for g in flat]
-        grad_biases = [g.sum(0) for g in flat] if ctx.has_bias else []
+        grad_biases = bias_sums(flat, ctx.biased)
         return (grad_x, None, None, None, *grad_weights, *grad_biases)
 
 
@@ -141,120 +148,83 @@ def _column_products(
     return [chunks.restored(pieces.pop(0), tp.size).view(*lead, -1) for _ in weights]
 
 
-def _column_work(
-    ordered: list[Tensor], gathered: Tensor, parameters: tuple[Tensor, ...], has_bias: bool
-) -> Callable[[], None]:
-    """Deferred gradients of several projections' parameters, rows in the order of chunks."""
-
-    def product() -> None:
-        nonlocal gathered
-        flat = [g.flatten(0, 1) for g in ordered]
-        gradients = [g.t().mm(gathered.flatten(0, 1)) for g in flat]
-        del gathered
-        gradients += [g.sum(0) for g in flat] if has_bias else []
-        add_gradients(parameters, gradients)
-
-    return product
-
-
 class _ChunkedRow(Function):
     @staticmethod
     def forward(
         ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
         tp: TensorParallel,
         chunks: Chunks,
         named: NamedResult,
+        count: int,
+        *tensors: Tensor | None,
     ) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.tp, ctx.chunks, ctx.has_bias = tp, chunks, bias is not None
-        ctx.weight = weight if tp.deferred is not None else None
+        xs, weights, biases = row_tensors(count, tensors)
+        ctx.save_for_backward(*xs, *weights)
+        ctx.tp, ctx.chunks = tp, chunks
+        ctx.biased = [bias is not None for bias in biases]
+        ctx.weights = weights if tp.deferred is not None else ()
         (kept,) = named.kept()
         if kept is not None:
             return kept
-        ordered = chunks.ordered(x.contiguous(), tp.size)
-        partial = x.new_empty(*ordered.shape[:2], weight.shape[0])
-        out = x.new_empty(x.shape[0] // tp.size, x.shape[1], weight.shape[0])
+        ordered = [chunks.ordered(x.contiguous(), tp.size) for x in xs]
+        x, width = xs[0], weights[0].shape[0]
+        partial = x.new_empty(*ordered[0].shape[:2], width)
+        out = x.new_empty(x.shape[0] // tp.size, x.shape[1], width)
         works = []
         for chunk, rows in enumerate(out.flatten(0, 1).chunk(chunks.count)):
-            torch.mm(ordered[chunk], weight.t(), out=partial[chunk])
+            torch.mm(ordered[0][chunk], weights[0].t(), out=partial[chunk])
+            for other, weight in zip(ordered[1:], weights[1:], strict=True):
+                partial[chunk].addmm_(other[chunk], weight.t())
             works.append(chunks.scatter(partial[chunk], rows))
         for work in works:
             _wait(work)
         del partial, works
-        out = out if bias is None else out.add_(bias)
+        for bias in biases:
+            out = out if bias is None else out.add_(bias)
         named.keep(out)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, weight = ctx.saved_tensors
-        tp, chunks = ctx.tp, ctx.chunks
+        count, tp, chunks = len(ctx.biased), ctx.tp, ctx.chunks
+        saved = ctx.saved_tensors  # unpacked once
+        xs, weights = saved[:count], saved[count:]
         flat = grads[0].flatten(0, 1)
-        grad_bias = flat.sum(0) if ctx.has_bias else None
+        grad_biases = bias_sums([flat] * count, ctx.biased)
         gathered, works = chunks.gather(flat, tp.size)
-        pieces = x.new_empty(*gathered.shape[:2], x.shape[-1])
+        pieces = [x.new_empty(*gathered.shape[:2], x.shape[-1]) for x in xs]
         for chunk, work in enumerate(works):
             _wait(work)
-            torch.mm(gathered[chunk], weight, out=pieces[chunk])
-        grad_x = chunks.restored(pieces, tp.size).view(x.shape)
-        del pieces
+            for piece, weight in zip(pieces, weights, strict=True):
+                torch.mm(gathered[chunk], weight, out=piece[chunk])
+        grad_xs = [chunks.restored(pieces.pop(0), tp.size).view(x.shape) for x in xs]
         if tp.deferred is not None and tp.deferred.is_deferring:
-            tp.deferred.add(_row_work(gathered, x.detach(), ctx.weight, chunks, tp.size))
-            return grad_x, None, grad_bias, None, None, None
-        ordered = chunks.ordered(x.contiguous(), tp.size)
-        grad_weight = gathered.flatten(0, 1).t().mm(ordered.flatten(0, 1))
-        return grad_x, grad_weight, grad_bias, None, None, None
+            inputs = [x.detach() for x in xs]
+            tp.deferred.add(_row_work(gathered, inputs, ctx.weights, chunks, tp.size))
+            return (None,) * 4 + (*grad_xs, *(None for _ in xs), *grad_biases)
+        grad_weights = [_row_gradient(gathered, x, chunks, tp.size) for x in xs]
+        return (None,) * 4 + (*grad_xs, *grad_weights, *grad_biases)
+
+
+def _row_gradient(gathered: Tensor, x: Tensor, chunks: Chunks, ranks: int) -> Tensor:
+    ordered = chunks.ordered(x.contiguous(), ranks)
+    return gathered.flatten(0, 1).t().mm(ordered.flatten(0, 1))
 
 
 def _row_work(
-    gathered: Tensor, x: Tensor, weight: Tensor, chunks: Chunks, ranks: int
+    gathered: Tensor, xs: list[Tensor], weights: list[Tensor], chunks: Chunks, ranks: int
 ) -> Callable[[], None]:
     def product() -> None:
-        ordered = chunks.ordered(x.contiguous(), ranks)
-        add_gradients([weight], [gathered.flatten(0, 1).t().mm(ordered.flatten(0, 1))])
+        add_gradients(weights, [_row_gradient(gathered, x, chunks, ranks) for x in xs])
 
     return product
 
 
-class ChunkedProducts:
-    """Column- and row-split products in chunks, in place of ``tensor_parallel``'s.
-
-    ``chunks`` gets its group when a rank's groups are there.
-    """
+class ChunkedProducts(OverlappedLinear):
+    """Column- and row-split products in chunks."""
 
     def __init__(self, count: int) -> None:
-        self.chunks = Chunks(count)
-
-    def column(
-        self,
-        x: Tensor,
-        weights: list[Tensor],
-        biases: list[Tensor],
-        tp: TensorParallel,
-        named: NamedResult = NO_NAMES,
-    ) -> tuple[Tensor, ...]:
-        """As :func:`tensor_parallel.column_linear`."""
-        out: tuple[Tensor, ...] = _ChunkedColumn.apply(  # type: ignore[no-untyped-call]
-            x, tp, self.chunks, named, *weights, *biases
-        )
-        return out
-
-    def row(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        tp: TensorParallel,
-        named: NamedResult = NO_NAME,
-    ) -> Tensor:
-        """As :func:`tensor_parallel.row_linear`."""
-        out: Tensor = _ChunkedRow.apply(  # type: ignore[no-untyped-call]
-            x, weight, bias, tp, self.chunks, named
-        )
-        return out
+        super().__init__(Chunks(count), _ChunkedColumn, _ChunkedRow)
 
 
 __all__ = ["ChunkedProducts", "Chunks"]

@@ -16,17 +16,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from ...kernels.attention.ring_narrow_step import flash_narrow_step, flash_narrow_step_backward
-from ...kernels.attention.ring_step import (
+from ....kernels.attention.ring_narrow_step import flash_narrow_step, flash_narrow_step_backward
+from ....kernels.attention.ring_step import (
     flash_full_step,
     flash_full_step_backward,
     flash_step,
     flash_step_backward,
     merge_attention_,
 )
-from ...kernels.marks import mark
-from ...spec.report.trace_marks import COMMUNICATE_CP
-from .token_layout import TokenLayout
+from ....kernels.marks import mark
+from ....spec.report.trace_marks import COMMUNICATE_CP
+from ..token_layout import TokenLayout
 
 
 class RingTransfer:

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from ...kernels.marks import mark
-from ...spec.report.trace_marks import COMMUNICATE_CP
+from ....kernels.marks import mark
+from ....spec.report.trace_marks import COMMUNICATE_CP
 
 
 def _exchanged(x: Tensor, group: dist.ProcessGroup) -> Tensor:
