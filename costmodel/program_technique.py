@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..spec.cluster.stack_spec import StackSpec
 from ..spec.errors import InputError
+from ..spec.strategy import LayerStrategy
 from ..spec.workload.workload import Workload
 from .symbolic.lane_work import Lane
 from .symbolic.tape import WorkItem
@@ -69,11 +70,15 @@ class ProgramPrice:
         unit: the states of every layer, each after the techniques of its own; its shape has all
             ranks of the stage, also where some are left out of reductions.
         step: additions to a rank's step.
+        window: the most bytes of waiting gradients (``FsdpUnit.waiting``) that a layer's backward
+            sums beside its exchanges of experts' rows, of a layer's number and strategy; None: it
+            has no window.
     """
 
     stack: Callable[[StackSpec, Any], StackSpec] | None = None
     unit: Callable[[UnitShape, FsdpUnit, Any], FsdpUnit] | None = None
     step: Callable[[StepShape, Any], StepAddition] | None = None
+    window: Callable[[Any, int, LayerStrategy], int | None] | None = None
 
 
 class PricedValue(NamedTuple):
@@ -114,6 +119,14 @@ def program_unit(shape: UnitShape, unit: FsdpUnit, priced: PricedValues) -> Fsdp
         if price.unit is not None:
             unit = price.unit(shape, unit, value)
     return unit
+
+
+def program_window(index: int, strategy: LayerStrategy, priced: PricedValues) -> int | None:
+    """Bytes of a layer's window under a program's values; None: it has none."""
+    for _, price, value in priced:
+        if price.window is not None:
+            return price.window(value, index, strategy)
+    return None
 
 
 def step_additions(shape: StepShape, priced: PricedValues) -> StepAdditions:

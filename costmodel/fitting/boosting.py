@@ -31,14 +31,20 @@ AGREEMENT = 1e-4
 """Tolerance between a flattened forest and the library's own sum in 32 bits."""
 
 
-def fit_forest(rows: Rows, targets: Floats, trees: int = TREES, **settings: Any) -> Forest:
-    """Fit trees to ``targets`` of ``rows``; equal rows give equal trees.
+def fit_forest(
+    rows: Rows,
+    targets: Floats,
+    trees: int = TREES,
+    weights: Floats | None = None,
+    **settings: Any,
+) -> Forest:
+    """Fit trees to ``targets`` of ``rows``, weighted; equal rows give equal trees.
 
     Raises:
         RuntimeError: the flattened trees do not give the library's values.
     """
     xgboost = importlib.import_module("xgboost")
-    data = xgboost.DMatrix(rows, label=targets)
+    data = xgboost.DMatrix(rows, label=targets, weight=weights)
     model = xgboost.train({**SETTINGS, **settings}, data, num_boost_round=trees)
     forest = _flattened(json.loads(model.save_raw("json"))["learner"])
     sample = rows[:: max(1, len(rows) // 1000)]

@@ -13,7 +13,8 @@ import numpy as np
 from ...datasets.catalogue.device import Device
 from ...datasets.measured.timed_grid import timed_grid
 from ...spec.report.work_items import FLASH, FUSED, FUSED_GATED, Kernel
-from .attention_grid import DTYPES, learned_attention_grid, measured_attention_grid
+from ..programs.leaf_trees import untimed_attention_grid
+from .attention_grid import DTYPES, measured_attention_grid
 from .experts_features import FusedExperts, base_seconds, experts_features
 from .gemm_features import OPERAND_BYTES
 from .gemm_grid import learned_gemm_grid, measured_gemm_grid
@@ -94,7 +95,7 @@ class DeviceLatency:
     def _attention(self, kernel: Kernel) -> Latency | None:
         source, grid = self._source, measured_attention_grid(self._measured)
         if grid is None and self._learns:
-            source, grid = "learned", learned_attention_grid(self._device.name)
+            source, grid = "learned", untimed_attention_grid(self._device.name)
         if grid is None:
             return None
         return Latency(grid.seconds(kernel, self._device, self._generation), source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -31,8 +31,7 @@ class Grid:
     """
 
     def __init__(self, rates: dict[Point, float], powers: Sequence[int]) -> None:
-        axes = [sorted({point[i] for point in rates}) for i in range(len(powers))]
-        points = math.prod(len(axis) for axis in axes)
+        axes, points = _axes(rates), grid_points(rates)
         if points > MOST_POINTS:
             allowed = f"measured kernels on a grid of at most {MOST_POINTS} sizes"
             raise InputError("profile", f"{points} grid points", allowed)
@@ -47,6 +46,15 @@ class Grid:
         """Work per second at these sizes, clamped to the grid."""
         log_s, inside = self._times.at(sizes)
         return math.exp(_log_work(inside, self._powers) - log_s)
+
+
+def grid_points(points: Iterable[Point]) -> int:
+    """Points of the full grid that these span."""
+    return math.prod(len(axis) for axis in _axes(points))
+
+
+def _axes(points: Iterable[Point]) -> list[list[int]]:
+    return [sorted(set(sizes)) for sizes in zip(*points, strict=True)]
 
 
 def _log_work(point: Sequence[float], powers: Sequence[int]) -> float:

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from ...spec.cluster.machine_profile import KernelRow, MachineProfile
 from ...spec.report.work_items import ATTENTIONS, MATMULS, SCANS, Kernel
-from .grid import Grid
+from .grid import MOST_POINTS, Grid, grid_points
 
 Source = Literal["measured", "learned", "analytic"]
 GENERIC_OP = "add"
@@ -60,10 +60,18 @@ class Curve:
 
 
 class KernelTable:
-    """Price kernels from the rows of one profile."""
+    """Price kernels from the rows of one profile.
 
-    def __init__(self, profile: MachineProfile) -> None:
-        self._slowdown = profile.kernel_slowdown
+    Args:
+        profile: the rows, and ``slowdown``: a kernel's seconds in a step over those alone.
+        scattered: sizes may span too large a grid; such kernels are left to the residual.
+    """
+
+    def __init__(self, profile: MachineProfile, scattered: bool | None = None) -> None:
+        if scattered is None:
+            scattered = profile.residual is not None
+        self.slowdown = profile.kernel_slowdown
+        self._timed = {(row.op, row.shape, row.dtype) for row in profile.kernels}
         shaped: dict[GridKey, list[KernelRow]] = defaultdict(list)
         others: dict[tuple[str, str], list[KernelRow]] = defaultdict(list)
         for row in profile.kernels:
@@ -71,11 +79,19 @@ class KernelTable:
                 others[row.op, row.dtype].append(row)
             for pattern in _patterns(row.op, row.shape):
                 shaped[row.op, pattern, row.dtype].append(row)
-        self._grids = {key: _grid(rows) for key, rows in shaped.items()}
+        self._grids = {
+            key: _grid(rows)
+            for key, rows in shaped.items()
+            if not scattered or grid_points(_rates(rows)) <= MOST_POINTS
+        }
         self._curves = {
             key: Curve((row.traffic_bytes, row.time_s) for row in rows)
             for key, rows in others.items()
         }
+
+    def has(self, kernel: Kernel) -> bool:
+        """True if this very kernel was timed."""
+        return (kernel.op, kernel.shape, kernel.dtype) in self._timed
 
     def price(self, kernel: Kernel) -> Latency | None:
         """Seconds of ``kernel`` in a step; None if nothing comparable was measured."""
@@ -87,7 +103,7 @@ class KernelTable:
         curve = own_curve or self._curves.get((GENERIC_OP, kernel.dtype))
         if curve is None:
             return None
-        time_s = curve.at(kernel.traffic_bytes) * self._slowdown
+        time_s = curve.at(kernel.traffic_bytes) * self.slowdown
         return Latency(time_s, "measured" if own_curve else "analytic")
 
     def _shaped(self, kernel: Kernel) -> Latency | None:
@@ -95,7 +111,7 @@ class KernelTable:
             grid = self._grids.get((kernel.op, pattern, kernel.dtype))
             if grid is not None:
                 time_s = _work(kernel.flops) / grid.rate(_sizes(kernel.op, kernel.shape))
-                return Latency(time_s * self._slowdown, "measured")
+                return Latency(time_s * self.slowdown, "measured")
         return None
 
 
@@ -129,12 +145,16 @@ def _sizes(op: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _grid(rows: list[KernelRow]) -> Grid:
+def _rates(rows: list[KernelRow]) -> dict[tuple[int, ...], float]:
     rates: dict[tuple[int, ...], float] = {}
     for row in rows:
         sizes = _sizes(row.op, row.shape)
         rates[sizes] = max(_work(row.flops) / row.time_s, rates.get(sizes, 0.0))
+    return rates
+
+
+def _grid(rows: list[KernelRow]) -> Grid:
     powers = (
         (1, 1, 1) if rows[0].op == "matmul" else (1, 2, 1)
     )  # exponents of the sizes in the FLOPs
-    return Grid(rates, powers)
+    return Grid(_rates(rows), powers)

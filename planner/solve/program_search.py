@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ...spec.errors import InfeasibleError
@@ -20,8 +21,9 @@ from ..search.branch_and_bound import BranchAndBound
 from ..search.feasibility_probe import SearchParts
 from ..search.result import SolveResult, StoppedBy
 from ..space.program_options import program_options
+from ..technique import OPEN, FoundPlan, TechniqueChoice
 from .alternatives import lost_text, prediction_with_cost, ranking
-from .engine import make_search
+from .engine import make_evaluator, make_search
 from .garbage_collection import garbage_collection_paused
 from .options import SolveOptions
 from .problem import Problem
@@ -102,9 +104,11 @@ class ProgramSearch:
         """
         problems = list(with_program_values(self._problem, self._options))
         start_s = time.monotonic()
-        for number, problem in enumerate(problems):
+        count = len(problems)
+        opens = self._open_techniques()
+        for number, problem in enumerate(chain(problems, self._improved(opens))):
             best_value = min((one.value for one in self._searched), default=float("inf"))
-            options = _share(self._options, start_s, (number, len(problems)))
+            options = _share(self._options, start_s, (number, count + len(opens)))
             parts = make_search(problem, options, best_value)
             self._current = problem, parts
             if best_value < float("inf") and parts.engine.list_shapes().queue.least >= best_value:
@@ -115,6 +119,30 @@ class ProgramSearch:
             self.interrupted = parts.engine.interrupted
             if self.interrupted:
                 return
+
+    def _open_techniques(self) -> list[TechniqueChoice]:
+        """Techniques of the program whose value pins leave to be chosen on whole plans."""
+        opens = {pin.key for pin in self._options.pins if pin.value == OPEN}
+        techniques = self._problem.techniques
+        return [choice for value, choice in techniques.plannable if value.name in opens]
+
+    def _improved(self, opens: list[TechniqueChoice]) -> Iterator[Problem]:
+        """The problem with a better value for the best plan; its layers are searched once more."""
+        for choice in opens:
+            found = [one for one in self._searched if one.result.outcomes]
+            if choice.improved is None or not found:
+                continue
+            best = min(found, key=lambda one: one.value)
+            outcome, least = best.result.outcomes[0], best.value
+            simulator, better = best.engine.evaluator.simulator, None
+            for value in choice.improved(FoundPlan(outcome.plan, outcome.simulation, simulator)):
+                program = {**best.problem.program, choice.name: value}
+                problem = replace(best.problem, program=program)
+                tried = make_evaluator(problem, self._options)(outcome.decision)
+                if tried is not None and tried.feasible and best.engine.value(tried) < least:
+                    least, better = best.engine.value(tried), problem
+            if better is not None:
+                yield better
 
     def add(self, result: SolveResult) -> None:
         """Keep the result of the search in turn."""

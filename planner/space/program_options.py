@@ -12,7 +12,6 @@ from ...spec.program_values import (
     unsupported_program,
 )
 from ...spec.technique import TechniqueValue
-from ...spec.technique_values import value_of_word
 from ..technique import KnownTechniques, ProgramPlace, TechniqueChoice
 from .pins import Pin
 
@@ -51,7 +50,7 @@ def _options(
     pins: tuple[Pin, ...],
 ) -> list[Any]:
     words = [str(pin.value) for pin in pins if pin.key == value.name]
-    pinned = [value_of_word(value, word, value.name) for word in words]
+    pinned = [known.pinned(value, word, value.name) for word in words]
     tried: Iterable[Any] = ()
     if choice.tried_in_program is not None and choice.untried_reason(place.cluster) is None:
         tried = choice.tried_in_program(place)

@@ -13,6 +13,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from .learned_residual import LearnedResidual
+
 LEAST_FACTOR, LARGEST_FACTOR = 0.05, 20.0
 Factor = Annotated[float, Field(ge=LEAST_FACTOR, le=LARGEST_FACTOR)]
 Share = Annotated[float, Field(ge=0)]
@@ -111,7 +113,8 @@ class Calibration:
     ``fitted_on`` are the ids of the measured rows; it is empty where only ``memory`` was fitted, so
     that times and their interval are as shipped. The 80 % interval, for rows like these, goes from
     the prediction over (1 + ``half_width``) to the prediction times that. The errors are medians
-    over these rows: shipped, fitted, and each predicted from the others.
+    over these rows: shipped, fitted, and each predicted from the others. ``residual`` is what timed
+    kernels of the device say of their shipped prices.
     """
 
     schema_version: Literal[1] = 1
@@ -128,6 +131,7 @@ class Calibration:
     fitted_error: Share
     left_out_error: Share
     memory: MemoryCalibration | None = None
+    residual: LearnedResidual | None = None
 
     @property
     def scope(self) -> CalibrationScope:
