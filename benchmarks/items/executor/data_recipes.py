@@ -25,6 +25,7 @@ from harness.shapes import EVERYTHING, Evidence, Item, Row, judged, reported
 from harness.work import Work
 from support.corpus import Records, corpus, tenth, write
 from support.data_ablation import ablation_rows
+from support.packed_plans import length_rows
 from support.window_program import best_likeness
 
 from shardwright.api.recipes.prepare_data import prepare_data, recipe_at
@@ -69,6 +70,7 @@ def run(work: Work) -> Evidence:
             *_whole(place, sources),
             *_windows(sources),
             *_program(work.sized(CASES, 5)),
+            *length_rows(place, sources, work.sized(10, 4)),
         ]
     if work.full:
         rows += ablation_rows(sources)
@@ -380,7 +382,9 @@ ITEM = Item(
     target=(
         "Recall of exact near-duplicate pairs >= 0.99, precision 1; the same bytes under orders, "
         "shards, processes and kills; mixture within 1 %; a dry run of 2 % within 5 % of tokens "
-        "and 25 % of seconds; windows twice as alike as random ones, at most 5 % waste."
+        "and 25 % of seconds; windows twice as alike as random ones, at most 5 % waste; "
+        "a plan of a recipe's lengths within 20 % of its run's tokens/s, and another plan than one "
+        "length's where prices differ by 10 %."
     ),
     full_target=(
         "As the short form; a small language model on the cleaned stream: held-out loss lower, "
@@ -388,6 +392,6 @@ ITEM = Item(
     ),
     run=run,
     reads=(*EVERYTHING, "benchmarks/support/corpus.py", "benchmarks/support/data_ablation.py",
-           "benchmarks/support/window_program.py"),
+           "benchmarks/support/packed_plans.py", "benchmarks/support/window_program.py"),
     timed=True,
 )  # fmt: skip
