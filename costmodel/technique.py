@@ -111,6 +111,8 @@ class TechniquePrice:
         lowered_layer: the same, of a technique whose additions follow from layers as lowered.
         unit: the layer's states: with other traffic, with work once a step (:func:`with_addition`),
             or with parameters fetched before each gather (:func:`with_fetched_parameters`).
+        may_hide: True for decisions whose tensor-parallel collectives are priced as showing and
+            may hide in full, by how much nobody measured: the interval of a step reaches there.
         program: of a technique whose values stand in programs; the hooks above are then not called.
     """
 
@@ -123,6 +125,7 @@ class TechniquePrice:
     layer: Callable[[LayerSegment, LayerShape], LayerAddition] | None = None
     lowered_layer: Callable[[LayerSegment, LayerShape, LowerLayer], LayerAddition] | None = None
     unit: Callable[[UnitShape, FsdpUnit], FsdpUnit] | None = None
+    may_hide: Callable[[LayerStrategy], bool] | None = None
     program: ProgramPrice | None = None
 
     @property

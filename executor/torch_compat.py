@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import reduce
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,7 @@ reduce_scatter_single: Callable[..., Any] = (
 PRIVATE_NAMES = (
     "torch.distributed.fsdp._fully_shard._fsdp_api:AllGather",
     "torch.distributed.fsdp._fully_shard._fsdp_api:ReduceScatter",
+    "torch.distributed.fsdp._fully_shard._fsdp_collectives:DefaultAllocMixin",
     "torch:UntypedStorage._cdata",
     "torch:_foreach_mul_",
     "torch:_foreach_norm",
@@ -74,6 +75,9 @@ PRIVATE_NAMES = (
     "torch.distributed.checkpoint.default_planner:DefaultLoadPlanner.lookup_tensor",
     "torch.distributed.checkpoint.default_planner:DefaultSavePlanner.lookup_object",
     "torch.distributed.device_mesh:DeviceMesh.from_group",
+    "torch.distributed._symmetric_memory:_fused_all_gather_matmul_fallback",
+    "torch.distributed._symmetric_memory:_fused_matmul_reduce_scatter_fallback",
+    "torch.distributed._symmetric_memory:get_symm_mem_workspace",
     "torch.distributed.distributed_c10d:_get_default_store",
     "torch.distributed.fsdp:FSDPModule._get_fsdp_state",
     "torch.distributed.fsdp:FSDPModule.set_force_sum_reduction_for_comms",
@@ -82,6 +86,7 @@ PRIVATE_NAMES = (
     "torch.distributed.fsdp:FSDPModule.set_requires_gradient_sync",
     "torch.distributed.fsdp:FSDPModule.set_reshard_after_backward",
     "torch.distributed.fsdp._fully_shard._fsdp_common:TrainingState.POST_BACKWARD",
+    "torch.distributed.fsdp._fully_shard._fsdp_common:TrainingState.PRE_BACKWARD",
     "torch.distributed.fsdp._fully_shard._fsdp_param:FSDPParam.unsharded_param",
     "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.post_backward",
     "torch.distributed.fsdp._fully_shard._fsdp_param_group:FSDPParamGroup.reshard",
@@ -122,6 +127,76 @@ def missing(names: Iterable[str] = PRIVATE_NAMES) -> list[str]:
     return absent
 
 
+class FusedProducts(NamedTuple):
+    """Products that are one operation with their collective along the first axis.
+
+    ``gather_product``: (rows, k) of each rank and matrices (k, n) -> all rows, or None where they
+    are not asked for, and their products. ``product_scatter``: (rows, k) and (k, n) -> this rank's
+    rows of the product's sum over ranks. Both take a group's name.
+    """
+
+    gather_product: Callable[[Tensor, list[Tensor], str, bool], tuple[Tensor | None, list[Tensor]]]
+    product_scatter: Callable[[Tensor, Tensor, str], Tensor]
+
+
+def symmetric_memory_lack(device: torch.device) -> str | None:
+    """What fused products need of a device and of this torch; None: nothing lacks."""
+    if device.type != "cuda":
+        return f"they need CUDA devices with symmetric memory, and this is {device.type}"
+    lacking = missing(("torch.distributed._symmetric_memory:get_symm_mem_workspace",))
+    lacking = lacking or missing(
+        f"torch:ops.symm_mem.{name}"
+        for name in ("fused_all_gather_matmul", "fused_matmul_reduce_scatter")
+    )
+    return f"this torch lacks {lacking[0]}" if lacking else None
+
+
+def open_symmetric_memory(group: dist.ProcessGroup) -> str | None:
+    """Make a group's symmetric memory, on all its ranks at once; what lacks, or None."""
+    from torch.distributed._symmetric_memory import get_symm_mem_workspace
+
+    try:
+        get_symm_mem_workspace(group.group_name, min_size=1)
+    except RuntimeError as error:
+        return f"no symmetric memory between these devices: {' '.join(str(error).split())}"
+    return None
+
+
+def fused_products() -> FusedProducts:
+    """Fused products of torch, over symmetric memory."""
+
+    def gather_product(
+        x: Tensor, weights: list[Tensor], group: str, rows: bool
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        operation = torch.ops.symm_mem.fused_all_gather_matmul
+        whole, products = operation(x, weights, 0, group, return_A=rows)
+        return whole, list(products)
+
+    def product_scatter(x: Tensor, weight: Tensor, group: str) -> Tensor:
+        out: Tensor = torch.ops.symm_mem.fused_matmul_reduce_scatter(x, weight, "sum", 0, group)
+        return out
+
+    return FusedProducts(gather_product, product_scatter)
+
+
+def fused_product_definitions() -> FusedProducts:
+    """Definitions by torch of the same, in plain collectives over any backend."""
+    from torch.distributed._symmetric_memory import (
+        _fused_all_gather_matmul_fallback,
+        _fused_matmul_reduce_scatter_fallback,
+    )
+
+    def gather_product(
+        x: Tensor, weights: list[Tensor], group: Any, rows: bool
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        return _fused_all_gather_matmul_fallback(x, weights, 0, group, return_A=rows)
+
+    def product_scatter(x: Tensor, weight: Tensor, group: Any) -> Tensor:
+        return _fused_matmul_reduce_scatter_fallback(x, weight, "sum", 0, group)
+
+    return FusedProducts(gather_product, product_scatter)
+
+
 def parameter_groups(unit: FSDPModule) -> list[Any]:
     """Parameter groups of a fully_shard unit, in gather and reduce order.
 
@@ -140,6 +215,13 @@ def unsharded_parameters(group: Any) -> list[Tensor]:
     None on a rank that has never gathered them.
     """
     return [p.unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param")]
+
+
+def in_backward(group: Any) -> bool:
+    """True while a group gathers, ahead or not, for a backward."""
+    from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
+
+    return bool(group._training_state == TrainingState.PRE_BACKWARD)
 
 
 def mark_backward_done(group: Any) -> None:
@@ -198,16 +280,21 @@ def version() -> str:
 __all__ = [
     "MIN_TORCH",
     "PRIVATE_NAMES",
+    "FusedProducts",
     "all_gather_single",
     "device_stream",
     "end_backward",
+    "fused_product_definitions",
+    "fused_products",
     "is_host_operation",
     "is_on_device",
     "mark_backward_done",
     "missing",
+    "open_symmetric_memory",
     "parameter_groups",
     "put_off_end_of_backward",
     "reduce_scatter_single",
+    "symmetric_memory_lack",
     "unsharded_parameters",
     "version",
 ]

@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out-dir", metavar="DIR", help="keep losses.csv here (default: with the checkpoints)"
     )
+    parser.add_argument("--routing-trace", metavar="FILE", help="write each expert's rows here")
     parser.add_argument(
         "--trace", dest="trace_file", metavar="FILE", help="write a traced step here"
     )
@@ -124,12 +125,18 @@ def _add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", metavar="DIR", help="go on from the newest good checkpoint, or from this one"
     )
+    parser.add_argument(
+        "--new-stage",
+        action="store_true",
+        help="with --resume: weights and moments alone, steps counted from 0",
+    )
 
 
 def _checkpoint_payload(options: argparse.Namespace) -> dict[str, Any]:
     settings = {"folder": options.checkpoint, "every": options.every, "resume": options.resume}
     if options.keep is not None:
         settings["keep"] = options.keep
+    settings["new_stage"] = options.new_stage
     return {**settings, "restarted": attempt_of(os.environ) > 0}
 
 
@@ -195,7 +202,7 @@ def _train(options: argparse.Namespace) -> int:
 
     context = RankContext(rank, started, device, timeout_s, _print_event)
     settings = ("steps", "seed", "data", "tokenizer", "verify", "trace_file", "kernels")
-    folders = ("init_from", "save_hf", "out_dir")
+    folders = ("init_from", "save_hf", "out_dir", "routing_trace")
     payload = {name: getattr(options, name) for name in (*settings, *folders)}
     payload["attention"] = "unfused" if table_blocks(plan.model) else "flash"  # learned biases
     payload["adamw"] = {"learning_rate": to_document(learning_rate(options.lr))}

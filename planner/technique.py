@@ -17,11 +17,17 @@ from ..spec.model.layers import Layer
 from ..spec.model.model_spec import ModelSpec
 from ..spec.strategy import LayerStrategy
 from ..spec.technique import TechniqueValue, Values
+from ..spec.technique_values import value_of_word
 from ..spec.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from ..costmodel.simulation.simulator import Simulator
+    from ..costmodel.simulation.simulator import Simulation, Simulator
     from ..costmodel.symbolic.tier_bytes import Tier
+    from ..spec.plan.plan import Plan
+
+
+OPEN = "auto"
+"""The word of a pin that leaves a program's value to be chosen on whole plans."""
 
 
 def _needs_nothing(value: Any, device: str) -> str | None:
@@ -39,6 +45,14 @@ class ProgramPlace(NamedTuple):
     workload: Workload
     cluster: ClusterSpec
     stack: StackSpec
+
+
+class FoundPlan(NamedTuple):
+    """A whole plan that a search found, with its step and the simulator of both."""
+
+    plan: Plan
+    simulation: Simulation
+    simulator: Simulator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,9 @@ class TechniqueChoice:
         tried: values at a place, beside leaving the technique off; None: only those of pins and
             lists of values. The caller drops illegal ones, and those that only add to a layer.
         tried_in_program: the same of a program's technique, for the whole question.
+        open_value: of a program's technique pinned as ``auto``: its search begins with this value,
+            whose bounds hold for all.
+        improved: other such values for a whole found plan, of which the best is searched once more.
         untried: reason for both being None.
         device_reason: requirement of a value unmet by a named catalogue device, else None.
         cluster_violation: reason to try nothing on a cluster, else None.
@@ -87,6 +104,8 @@ class TechniqueChoice:
     name: str
     tried: Callable[[Place], Iterable[Any]] | None = None
     tried_in_program: Callable[[ProgramPlace], Iterable[Any]] | None = None
+    open_value: Any = None
+    improved: Callable[[FoundPlan], Iterable[Any]] | None = None
     untried: str = ""
     device_reason: Callable[[Any, str], str | None] = _needs_nothing
     cluster_violation: Callable[[ClusterSpec], str | None] = _on_any
@@ -124,6 +143,17 @@ class KnownTechniques:
     def value(self, name: str) -> TechniqueValue | None:
         """The technique of a name; None: there is none."""
         return next((value for value in self.values if value.name == name), None)
+
+    def pinned(self, technique: TechniqueValue, word: str, field: str) -> Any:
+        """The value of a pin's word; of ``auto`` the one that its search begins with.
+
+        Raises:
+            InputError: a word that is none.
+        """
+        choice = next((one for one in self.choices if one.name == technique.name), None)
+        if word == OPEN and choice is not None and choice.improved is not None:
+            return choice.open_value
+        return value_of_word(technique, word, field)
 
     @property
     def plannable(self) -> tuple[tuple[TechniqueValue, TechniqueChoice], ...]:

@@ -17,10 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ..costmodel.calibration.profile_residual import with_residual
 from ..datasets.catalogue.device import CPU
 from ..executor.launch.pool import WorkerPool
 from ..spec.cluster.machine_profile import KernelRow, MachineProfile
 from ..spec.plan.plan import Plan
+from ..spec.report.work_items import Kernel
 from .overhead.host_overhead import with_overheads
 from .store.partial_profile import PartialProfile, load_partial, remove_partial, save_partial
 from .store.profile_rows import Measurements, case_key, with_measurements
@@ -50,11 +52,17 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTarget:
-    """The measured device and drive folder; ``fresh``: do not resume."""
+    """The measured device and drive folder; ``fresh``: do not resume.
+
+    ``checkpoint``: a folder for checkpoints. ``programs``: kernels to time in place of the grid of
+    sizes.
+    """
 
     device: str = CPU
     storage: Path | None = None
+    checkpoint: str | None = None
     fresh: bool = False
+    programs: tuple[Kernel, ...] = ()
 
 
 def measure(
@@ -83,7 +91,8 @@ class _Sweep:
         self.start_s = time.monotonic()
         self.budget_s, self.ranks, self.emit, self.target = budget_s, ranks, emit, target
         self.coarse = budget_s < COARSE_BELOW_S
-        self.storage = "" if target.storage is None else str(target.storage)
+        folders = (target.storage, target.checkpoint)
+        self.storage = " ".join(str(folder) for folder in folders if folder is not None)
         empty = _empty(ranks, target.device)
         partial = None if target.fresh else load_partial(empty, self.coarse, self.storage)
         self.profile = empty if partial is None else partial.profile
@@ -113,6 +122,8 @@ class _Sweep:
             for number in range(ROUNDS if self.on_cores else 1):
                 left_before_s = self.left_s()
                 self._stages(pool)
+                if self.target.programs:
+                    self.profile = with_residual(self.profile)
                 self.emit({"phase": "host"})
                 has_probes = number > 0  # times of every probe, from the first round
                 self._fit(
@@ -141,6 +152,8 @@ class _Sweep:
         self._stage("copies", lambda: self._copies(pool))
         self._stage("sharing", lambda: self._sharing(pool))
         self._stage("storage", self._storage)
+        if self.target.checkpoint is not None:
+            self._stage("checkpoints", lambda: self._checkpoints(pool))
 
     def _stage(self, name: str, measure_stage: Callable[[], Measurements]) -> None:
         if name in self.finished:
@@ -166,6 +179,7 @@ class _Sweep:
             "dtypes": ["bf16"] if self.coarse and not self.on_cores else ordered,
             "budget_s": self.left_s() * share,
             "known": [case_key(row) for row in self.timed_kernels],
+            "programs": [list(kernel) for kernel in self.target.programs],
         }
         result = self._job(pool, "kernel_timing:measure_kernels", payload)
         return Measurements(kernels=result["rows"], skipped=result["skipped"])
@@ -195,6 +209,10 @@ class _Sweep:
             )
         self.emit({"phase": "storage"})
         return Measurements(copies=measure_storage(folder))
+
+    def _checkpoints(self, pool: WorkerPool) -> Measurements:
+        payload = {"folder": self.target.checkpoint}
+        return Measurements(copies=self._job(pool, "checkpoint_timing:measure_checkpoint", payload))
 
     def _fit(self, pool: WorkerPool, is_over: Callable[[], bool]) -> None:
         def step_s(plan: Plan) -> float:

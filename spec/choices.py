@@ -35,4 +35,6 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
 RUN_MOMENTS: dict[str, int] = {"adamw": 2, "lion": 1}
 """Optimizers that the executor runs, and their moments of a parameter."""
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "cost", "largest-batch", "largest-sequence")
+CHECKPOINT_FORMATS = ("shardwright", "dcp", "hf")
+"""Of a converted checkpoint: ours, torch's distributed one, a folder of transformers."""
 GALVATRON_COSTS = ("galvatron", "ours")

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 Word = TypeVar("Word", bound=str)
 
-LONGEST_PART = 600
-"""Characters of a field name or of allowed values; both may quote what a person wrote."""
+LONGEST_FIELD, LONGEST_PART = 500, 700
+"""Characters of a field name and of allowed values; both may quote what a person wrote."""
 
 
 class ShardwrightError(Exception):
@@ -46,7 +46,7 @@ class InputError(ShardwrightError):
         self.allowed = allowed
         self.nearest = nearest
         hint = "" if nearest in (None, "") else f"; nearest: {_short(nearest)}"
-        where, what = _short(field, LONGEST_PART), _short(allowed, LONGEST_PART)
+        where, what = _short(field, LONGEST_FIELD), _short(allowed, LONGEST_PART)
         super().__init__(f"{where}: got {_short(value)}; allowed: {what}{hint}")
 
 

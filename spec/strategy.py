@@ -5,14 +5,15 @@ of data and context parallelism, with Ulysses all), innermost first: a state of 
 split over d consecutive ones of them and replicated over the rest. The usual level names are
 points of it: with n such ranks, zero1 is (1, 1, n), zero2 (1, n, n), zero3 (n, n, n) for
 parameters/gradients/optimizer, hsdp:d is (d, d, d), and (1, 1, d) is one of n/d instances of a
-distributed optimizer. hpz:d is zero3 with a second copy of the parameters over d ranks.
+distributed optimizer. hpz:d is zero3 with a second copy of the parameters over d ranks, and
+``P/G/O+hpz:d`` any degrees with one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -69,11 +70,11 @@ class Sharding:
             if p == g == o:
                 return f"hsdp:{p}"
             return f"{p}/{g}/{o}"
-        return f"hpz:{second}" if p == g == o == n else f"{p}/{g}/{o} hpz:{second}"
+        return f"hpz:{second}" if p == g == o == n else f"{p}/{g}/{o}+hpz:{second}"
 
     @classmethod
     def from_text(cls, text: str, state_ranks: int, field_name: str = "--shard") -> Sharding:
-        """Parse ``zero0``..``zero3``, ``hsdp:DEGREE``, ``hpz:DEGREE`` or ``P/G/O``.
+        """Parse ``zero0``..``zero3``, ``hsdp:DEGREE``, ``hpz:DEGREE`` or ``P/G/O[+hpz:DEGREE]``.
 
         Args:
             text: what was typed.
@@ -91,23 +92,27 @@ class Sharding:
             degree = _degree(text[len("hsdp:") :], text, field_name)
             return cls._checked((degree, degree, degree), n, text, field_name)
         if text.startswith("hpz:"):
-            return cls._secondary(_degree(text[len("hpz:") :], text, field_name), n, field_name)
+            degree = _degree(text[len("hpz:") :], text, field_name)
+            return cls._of((n, n, n))._with_second(degree, text, field_name)
         if "/" in text:
-            parts = [_degree(part, text, field_name) for part in text.split("/")]
+            first, beside, second = text.partition("+hpz:")
+            parts = [_degree(part, text, field_name) for part in first.split("/")]
             if len(parts) == 3:
-                return cls._checked((parts[0], parts[1], parts[2]), n, text, field_name)
-        allowed = "zero0, zero1, zero2, zero3, hsdp:DEGREE, hpz:DEGREE or P/G/O degrees"
+                shard = cls._checked((parts[0], parts[1], parts[2]), n, text, field_name)
+                if not beside:
+                    return shard
+                return shard._with_second(_degree(second, text, field_name), text, field_name)
+        allowed = "zero0, zero1, zero2, zero3, hsdp:DEGREE, hpz:DEGREE or P/G/O[+hpz:DEGREE]"
         nearest = f"hsdp:{n}" if text.startswith("hsdp") else ""
         raise InputError(field_name, text, allowed, nearest or nearest_name(text, LEVEL_NAMES))
 
-    @classmethod
-    def _secondary(cls, degree: int, state_ranks: int, field_name: str) -> Sharding:
-        """zero3 with a second copy of the parameters over ``degree`` ranks."""
-        if degree == 1 or degree >= state_ranks or state_ranks % degree:
-            allowed = f"a degree above 1 that divides the {state_ranks} ranks and is below them"
-            raise InputError(field_name, f"hpz:{degree}", allowed, "zero3")
-        n = state_ranks
-        return cls(parameters=n, secondary_parameters=degree, gradients=n, optimizer=n)
+    def _with_second(self, degree: int, text: str, field_name: str) -> Sharding:
+        """The same with a second copy of the parameters over ``degree`` ranks."""
+        ranks = self.parameters
+        if degree == 1 or degree >= ranks or ranks % degree:
+            allowed = f"a degree above 1 that divides the parameters' {ranks} ranks and is below"
+            raise InputError(field_name, text, allowed, text.rpartition("hpz")[0][:-1] or "zero3")
+        return replace(self, secondary_parameters=degree)
 
     @classmethod
     def _checked(

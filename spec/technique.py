@@ -61,6 +61,10 @@ class Lossy:
         return f"{self.of} out of date by up to {self.bound:g} step{'' if self.bound == 1 else 's'}"
 
 
+def _any_parts(layer: Layer) -> str | None:
+    return None
+
+
 def _legal_anywhere(
     layer: Layer, strategy: LayerStrategy, stage_ranks: int, dtype: DtypeRecord
 ) -> str | None:
@@ -100,6 +104,7 @@ class TechniqueValue:
         name: in a plan, and in Python, pins and the service; a flag has it with dashes.
         value: a frozen, hashable dataclass, read from JSON; every default is the usual choice.
         kinds: the layer kinds that it is for; none of a program's technique.
+        part_violation: what a layer of these kinds lacks for it, in one line; None: nothing.
         program: rules in a whole program, for a technique of that scope; the rules below are then
             not asked, but for ``lossy``.
         words: of a flag or pin beside ``none``, as errors list them.
@@ -119,6 +124,7 @@ class TechniqueValue:
         joins_backward: True if a run makes all gradients of a layer at once, so that no schedule
             can split its backward.
         slow_start: True if the first step may take minutes, which the other ranks wait for.
+        one_document: True if a run reads a sample as one document, whatever its lengths.
     """
 
     name: str
@@ -128,6 +134,7 @@ class TechniqueValue:
     from_word: Callable[[str], Any]
     help: str
     kinds: LayerKinds = NO_KINDS
+    part_violation: Callable[[Layer], str | None] = _any_parts
     program: ProgramRules | None = None
     metavar: str = "V"
     families: tuple[NumberFamily, ...] = ()
@@ -142,6 +149,7 @@ class TechniqueValue:
     relocates: Callable[[LayerStrategy], frozenset[State]] = _relocates_nothing
     joins_backward: Callable[[LayerStrategy], bool] = never_joins
     slow_start: bool = False
+    one_document: bool = False
 
     @property
     def flag(self) -> str:
@@ -201,9 +209,9 @@ def of_programs(techniques: Values) -> tuple[tuple[TechniqueValue, ProgramRules]
 def layer_kind_violation(
     technique: TechniqueValue, layer: Layer, kinds: tuple[str, ...]
 ) -> str | None:
-    """Refusal of a layer's kind; None if it is one of ``kinds``."""
+    """Refusal of a layer's kind or parts; None if it is one of ``kinds``, with all it takes."""
     if layer.kind in kinds:
-        return None
+        return technique.part_violation(layer)
     if technique.program is not None:
         return f"{technique.name} belongs to a whole program, not to layers"
     wanted = " and ".join(f"{kind}s" for kind in kinds)

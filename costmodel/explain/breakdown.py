@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...datasets.catalogue.device import device
@@ -18,6 +19,7 @@ from ...spec.report.report import BREAKDOWN_TERMS, Prediction
 from ..kernel_latency.device_latency import DeviceLatency
 from ..kernel_latency.profile_table import Source
 from ..kernel_latency.roofline import peak_flops_per_s
+from ..lowering.layer_lowering import LoweredLayer, lower_layer
 from ..lowering.model_flops import (
     flops_convention,
     masked_flops_per_sample,
@@ -28,6 +30,7 @@ from ..pricing.costs import TECHNIQUE
 from ..pricing.machine import Machine
 from ..simulation.pass_time import PASS_TERMS
 from ..simulation.simulator import Simulation, Simulator
+from .hidden_collectives import unmeasured_hidden_s
 
 ROUNDING = 1e-12
 """Share of a step below which a rest is the sum's rounding."""
@@ -93,9 +96,16 @@ def executed_flops(plan: Plan, simulation: Simulation) -> int:
     for rank_class in (rank_class for run in simulation.stages for rank_class in run.classes):
         for lowered in (entry.lowered for chunk in rank_class.chunks for entry in chunk.layers):
             if id(lowered) not in layer_flops:
-                layer_flops[id(lowered)] = lowered.forward.flops + lowered.backward.flops
+                layer_flops[id(lowered)] = _mean_flops(lowered)
             total += rank_class.count * micro_batches * layer_flops[id(lowered)]
     return total
+
+
+def _mean_flops(lowered: LoweredLayer) -> int:
+    """FLOPs of a micro-batch through a layer on the mean rank, not on that with most rows."""
+    if lowered.shape.load is not None:
+        lowered = lower_layer(lowered.layer, replace(lowered.shape, load=None))
+    return lowered.forward.flops + lowered.backward.flops
 
 
 class Utilization(NamedTuple):
@@ -149,10 +159,12 @@ def predict(
     step_s = simulation.step_time_s
     used = utilization(plan, simulation, simulator)
     low, high = interval(simulation, simulator.pricer.machine, plan.cluster)
+    shown_s = simulation.step_time_s - unmeasured_hidden_s(plan, simulation, simulator)
+    least_s = max(shown_s, 0.0)
     return Prediction(
         feasible=all(rule.excess_bytes(row) <= 0 for row in simulation.memory),
         step_time_s=step_s,
-        step_time_interval_s=(step_s * low, step_s * high),
+        step_time_interval_s=(least_s * low, step_s * high),
         samples_per_s=workload.global_batch / step_s,
         tokens_per_s=workload.tokens_per_step / step_s,
         tokens_per_s_per_device=workload.tokens_per_step / step_s / devices,
@@ -184,6 +196,10 @@ def interval(simulation: Simulation, machine: Machine, cluster: ClusterSpec) -> 
         return 1 / factor, factor
     share = 0.0 if machine.profile is None else source_share(simulation)["measured"]
     half = share * MEASURED_HERE + (1 - share) * _half_width(cluster)
+    if machine.residual is not None:
+        learned = source_share(simulation)["learned"]
+        refitted = math.hypot(MEASURED_HERE, machine.residual.half_width)
+        half += learned * (refitted - _half_width(cluster))
     return 1 - half, 1 + half
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ...spec.model.mixers import Attention
 from ...spec.strategy import LayerStrategy
 from ..ops.context import OpContext, norm, split_heads
-from ..ops.linear import column_linear, row_linear
+from ..ops.linear import column_linear, column_projections, row_linear
 from ..ops.position import rope_both
+from ..ops.projections import Projections
 from ..symbolic.tape import SymbolicTensor
 from .core_attention import core_attention
 
@@ -15,29 +16,37 @@ def attention_mixer(
     c: OpContext, spec: Attention, hidden: int, strategy: LayerStrategy, x: SymbolicTensor
 ) -> SymbolicTensor:
     """Self-attention; a :data:`mixer.LowerMixer`."""
+    group = attention_projections(c, spec, strategy)
+    projected = [column_projections(c, x, (group,))]
+    del x
+    mixed = attended(c, spec, strategy, projected.pop())
+    return row_linear(c, mixed, hidden, spec.out_bias, name="output")
+
+
+def attention_projections(c: OpContext, spec: Attention, strategy: LayerStrategy) -> Projections:
+    """Projections of self-attention's input."""
     tp = strategy.weight_split
     widths, names = [spec.query_dim, spec.kv_dim, spec.kv_dim], ["query", "key", "value"]
     if spec.keys_as_values:
         widths, names = widths[:2], names[:2]
     if spec.output_gate:
         widths, names = [*widths, spec.query_dim], [*names, "output_gate"]
-    query, key, *more = column_linear(
-        c,
-        x,
-        tuple(width // tp for width in widths),
-        spec.qkv_bias,
-        c.stack.fusion.qkv,
-        names=tuple(names),
-    )
-    del x
+    local = tuple(width // tp for width in widths)
+    return Projections(local, spec.qkv_bias, c.stack.fusion.qkv, tuple(names))
+
+
+def attended(
+    c: OpContext, spec: Attention, strategy: LayerStrategy, projected: tuple[SymbolicTensor, ...]
+) -> SymbolicTensor:
+    """Heads' outputs from the projections of :func:`attention_projections`."""
+    query, key, *more = projected
+    del projected
     value = key if spec.keys_as_values else more.pop(0)
     query, key = _positioned(c, spec, query, key)
-    value = _value_heads(c, spec, spec.kv_heads // tp, value)
+    value = _value_heads(c, spec, spec.kv_heads // strategy.weight_split, value)
     mixed = core_attention(c, strategy, spec, query, key, value)
     del query, key, value
-    if more:
-        mixed = _gated_output(c, mixed, more.pop())
-    return row_linear(c, mixed, hidden, spec.out_bias, name="output")
+    return _gated_output(c, mixed, more.pop()) if more else mixed
 
 
 def cross_attention(

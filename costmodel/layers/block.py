@@ -24,6 +24,7 @@ from ..symbolic.tape import SymbolicTensor
 from .attention import cross_attention
 from .feed_forward import feed_forward
 from .mixer import LowerMixer, mixer
+from .shared_parts import shared_parts, shares
 
 BlockBody = Callable[..., tuple[SymbolicTensor, ...]]
 BlockEpilogue = Callable[..., SymbolicTensor] | None
@@ -228,6 +229,8 @@ def _parallel(
     Their results are added together.
     """
     sub_layers = _sub_layers(layer)
+    if shares(c, layer):
+        return shared_parts(c, layer, strategy)
 
     def body(x: SymbolicTensor, source: SymbolicTensor | None = None) -> tuple[SymbolicTensor, ...]:
         if not layer.shared_norm:

@@ -16,6 +16,10 @@ from ..symbolic.tape import SymbolicTensor
 from .ring_attention import ring_attention
 from .ulysses import heads_for_tokens, tokens_for_heads
 
+ATTENDED = "attended"
+CORE_ATTENTION = "core_attention"
+"""Sizes beside those of named results: the output, and with it all that core attention saves."""
+
 
 def core_attention(
     c: OpContext,
@@ -38,6 +42,7 @@ def core_attention(
     Returns:
         (seq, batch, heads · value width).
     """
+    before = c.tape.live_bytes  # queries, keys and values are the caller's until it returns
     repeats = c.stack.attention == "unfused" and query.shape[2] > key.shape[2]
     inputs = [tokens_for_heads(c, query)]
     inputs += [tokens_for_heads(c, x, ordered=repeats) for x in (key, value)]
@@ -60,7 +65,11 @@ def core_attention(
         mixed = run(*inputs)[0]
     if chunks:
         mixed = mixed.view(tokens, batch, mixed.shape[-1])
-    return heads_for_tokens(c, mixed, spec.heads)
+    mixed = heads_for_tokens(c, mixed, spec.heads)
+    inputs.clear()
+    sizes = {ATTENDED: mixed.size_bytes, CORE_ATTENTION: c.tape.live_bytes - before}
+    c.tape.result_bytes.update(sizes)
+    return mixed
 
 
 def _whole_chunks(spec: Attention | LatentAttention, queries: int, keys: int) -> int:

@@ -6,41 +6,38 @@ the same experts (etp), runs grouped products, and returns the same way. Tensor-
 the same tokens split experts like an MLP and sum, without exchange.
 
 With a capacity every expert gets a buffer of that many rows from each rank, padded or truncated
-(GShard, arXiv:2006.16668, section 2.2); without one, no token is dropped and ranks first exchange
-row counts. Loads are assumed even, and waiting for those counts is free.
+(GShard, arXiv:2006.16668, section 2.2), as where experts choose or mix tokens: an even load.
+Otherwise no token is dropped and ranks first exchange row counts; waiting for those is free. Priced
+is the fullest rank: under a load that is not even it gets more rows than it has tokens for, and all
+wait for it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from ...spec.model.feed_forward import Mlp, Moe
+from ...spec.cluster.stack_spec import WHOLE_ROWS
+from ...spec.model.feed_forward import Mlp, Moe, expert_capacity
 from ...spec.parallel.rank_groups import RankGroup, expert_group, expert_tensor_group
 from ...spec.strategy import LayerStrategy
 from ..ops.activation import activation
 from ..ops.context import OpContext
-from ..ops.experts import (
+from ..ops.linear import replicated_linear
+from ..ops.moe.combine import combine, weighted_combine
+from ..ops.moe.dispatch import (
     copy_to_tensor_parallel,
     exchange,
-    grouped_linear,
     join_rows,
     reduce_from_tensor_parallel,
     sort_by_expert,
     sum_rows,
-    weighted_activation,
 )
-from ..ops.linear import replicated_linear
-from ..ops.routing import (
-    combine,
-    expert_order,
-    permute,
-    permute_weights,
-    route,
-    weighted_combine,
-    weighted_rows,
-)
+from ..ops.moe.experts import grouped_linear, weighted_activation
+from ..ops.moe.gate import choose_tokens, jittered, route, router_logits
+from ..ops.moe.order import limited_order, permute, permute_weights, weighted_rows
+from ..ops.moe.soft import mix_slots, mix_tokens
 from ..symbolic.tape import SymbolicTensor
+from .expert_chunks import ExpertWay, chunked_experts, exchange_chunk_counts
 from .mlp import mlp
 
 
@@ -70,15 +67,15 @@ def mixture(
         expert_tensor_group(strategy),
         strategy.tp == 1 or strategy.sequence_parallel != "none",
     )
-    weights, expert_indices = route(
-        c, moe, replicated_linear(c, x, moe.experts, moe.router_bias, "router")
-    )
+    balance = moe.balance
+    if balance is not None and balance.jitter and balance.jitters == "input":
+        x = jittered(c, x, strategy.sequence_split)
+    logits = router_logits(c, moe, x, strategy.sequence_split)
     shared = _shared(c, moe, hidden, strategy, x) if moe.shared_ffn else None
     if moe.latent is not None:
         x = replicated_linear(c, x, moe.latent, moe.bias, "latent_down")
-    if not split.exchanges_rows:
-        x, weights = copy_to_tensor_parallel(c, x), copy_to_tensor_parallel(c, weights)
-    out = _routed(c, moe, split, x, weights, expert_indices)
+    routed = _mixed if moe.gate == "soft" else _routed
+    out = routed(c, moe, split, x, logits, strategy.sequence_split)
     if not split.exchanges_rows:
         out = reduce_from_tensor_parallel(c, out)
     if moe.latent is not None:
@@ -88,9 +85,26 @@ def mixture(
 
 def rows_of(moe: Moe, tokens: int) -> int:
     """Expert rows of ``tokens`` tokens of a rank."""
-    if moe.capacity_factor is None:
-        return tokens * moe.topk
-    return moe.experts * math.ceil(tokens * moe.topk * moe.capacity_factor / moe.experts)
+    return moe.experts * expert_capacity(moe, tokens) if moe.fills_rows else tokens * moe.topk
+
+
+def _mixed(
+    c: OpContext,
+    moe: Moe,
+    split: _ExpertSplit,
+    x: SymbolicTensor,
+    logits: SymbolicTensor,
+    _sequence_split: int,
+) -> SymbolicTensor:
+    """SoftMoE: each slot mixes a sample's tokens, each token all slots."""
+    if not split.exchanges_rows:
+        x, logits = copy_to_tensor_parallel(c, x), copy_to_tensor_parallel(c, logits)
+    own = mix_tokens(c, moe, x, logits)
+    count = own.shape[0]
+    rows = _dispatch(c, moe, split, own, "dispatch")
+    del own
+    rows = _return_rows(c, moe, split, _experts(c, moe, split, rows, None), count)
+    return mix_slots(c, moe, rows, logits)
 
 
 def _routed(
@@ -98,29 +112,41 @@ def _routed(
     moe: Moe,
     split: _ExpertSplit,
     x: SymbolicTensor,
-    weights: SymbolicTensor,
-    expert_indices: SymbolicTensor,
+    logits: SymbolicTensor,
+    sequence_split: int,
 ) -> SymbolicTensor:
     """Weighted sum of the experts' results for each token."""
+    rows_here = rows_of(moe, logits.elements // moe.experts)
+    if moe.gate == "expert_choice":
+        weights, order = choose_tokens(c, moe, logits, rows_here)
+    else:
+        weights, expert_indices = route(c, moe, logits, sequence_split)
+        order = limited_order(c, moe, expert_indices, weights, rows_here)
+    if not split.exchanges_rows:
+        x, weights = copy_to_tensor_parallel(c, x), copy_to_tensor_parallel(c, weights)
     shape = x.shape
-    order = expert_order(c.tape, expert_indices, rows_of(moe, x.elements // shape[-1]))
+    if c.stack.expert_chunks != WHOLE_ROWS:
+        way = ExpertWay(split.ep_group, split.etp_group, c.stack.expert_chunks)
+        order = exchange_chunk_counts(c, moe, way, order)
+        rows = chunked_experts(c, moe, way, permute(c, x, order))
+        return weighted_combine(c, rows, permute_weights(c, moe, weights, order), order, shape)
     weighs_inputs = moe.weigh == "inputs"
     weights_inside = c.stack.fusion.weighted_activation and not weighs_inputs
-    row_weights = permute_weights(c, weights, order) if weights_inside else None
+    row_weights = permute_weights(c, moe, weights, order) if weights_inside else None
     rows = permute(c, x, order)
     if weighs_inputs:
-        rows = weighted_rows(c, rows, permute_weights(c, weights, order))
-    if split.exchanges_rows and moe.capacity_factor is None:
+        rows = weighted_rows(c, rows, permute_weights(c, moe, weights, order))
+    if split.exchanges_rows and not moe.fills_rows:
         _exchange_counts(c, moe, split)
     rows = _dispatch(c, moe, split, rows, "dispatch")
     if row_weights is not None:
         row_weights = _dispatch(c, moe, split, row_weights)
     rows = _experts(c, moe, split, rows, row_weights)
     del row_weights
-    rows = _return_rows(c, moe, split, rows)
+    rows = _return_rows(c, moe, split, rows, order.elements)
     if weights_inside or weighs_inputs:
         return combine(c, rows, order, shape)
-    return weighted_combine(c, rows, permute_weights(c, weights, order), order, shape)
+    return weighted_combine(c, rows, permute_weights(c, moe, weights, order), order, shape)
 
 
 def _exchange_counts(c: OpContext, moe: Moe, split: _ExpertSplit) -> None:
@@ -137,17 +163,21 @@ def _dispatch(
 ) -> SymbolicTensor:
     if not split.exchanges_rows:
         return rows
-    rows = join_rows(c, exchange(c, rows, split.ep_group, moe.topk, name), split.etp_group)
+    received = c.fullest_rows(rows.shape[0], split.ep_group.size)
+    rows = exchange(c, rows, split.ep_group, moe.topk, name, received)
+    rows = join_rows(c, rows, split.etp_group)
     return sort_by_expert(c, rows, moe.experts // split.ep_group.size, split.ranks)
 
 
 def _return_rows(
-    c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor
+    c: OpContext, moe: Moe, split: _ExpertSplit, rows: SymbolicTensor, own: int
 ) -> SymbolicTensor:
+    """Rows back at their tokens, ``own`` of this rank."""
     if not split.exchanges_rows:
         return rows
     rows = sort_by_expert(c, rows, moe.experts // split.ep_group.size, split.ranks)
-    return exchange(c, sum_rows(c, rows, split.etp_group), split.ep_group, moe.topk, "combine")
+    rows = sum_rows(c, rows, split.etp_group)
+    return exchange(c, rows, split.ep_group, moe.topk, "combine", own)
 
 
 def _experts(

@@ -20,7 +20,8 @@ from .tower_outputs import ChunkTowerOutput
 class StageLayer:
     """One layer of a stage: index, strategy, lowered micro-batch, FSDP unit.
 
-    ``unit`` is None for an embedding whose parameters move with the head's.
+    ``unit`` is None for an embedding whose parameters move with the head's. ``window_bytes``: the
+    most bytes of waiting gradients beside its exchanges of rows; None: it has no window.
     """
 
     index: int
@@ -28,6 +29,7 @@ class StageLayer:
     strategy: LayerStrategy
     lowered: LoweredLayer
     unit: FsdpUnit | None
+    window_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,12 @@ class StageChunk:
     sources: tuple[ChunkTowerOutput, ...] = ()
 
     @cached_property
-    def layer_ids(self) -> tuple[tuple[int, int], ...]:
+    def layer_ids(self) -> tuple[tuple[int, ...], ...]:
         """A key, equal for equal layers while their lowering lives."""
+        if any(entry.window_bytes is not None for entry in self.layers):
+            windows = (-1 if e.window_bytes is None else e.window_bytes for e in self.layers)
+            ids = ((id(e.lowered), id(e.unit)) for e in self.layers)
+            return tuple((*pair, most) for pair, most in zip(ids, windows, strict=True))
         return tuple([(id(entry.lowered), id(entry.unit)) for entry in self.layers])
 
     @property

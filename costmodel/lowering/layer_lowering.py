@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ...spec.model.model_spec import BlockLayer, EmbeddingLayer, MultiTokenLayer, PatchLayer
 from ...spec.parallel.rank_groups import context_group, tensor_group
 from ...spec.strategy import LayerStrategy
+from ...spec.workload.expert_load import Fullest
 from ..layers.heads import MultiTokenEnd
 from ..layers.layer import LayerSegment, Outputs, run_layer
 from ..layers.tower_inputs import run_tower_inputs
@@ -145,6 +146,29 @@ class _TracedLayer(NamedTuple):
 def _run(
     layer: LayerSegment, shape: LayerShape, accumulating: bool, splits: bool = False
 ) -> _TracedLayer:
+    """Passes of the fullest rank: work of the median step, bytes of the 95th percentile."""
+    load = shape.load
+    if load is None:
+        return _traced(layer, shape, accumulating, splits, ())
+    work = _traced(layer, shape, accumulating, splits, load.rows)
+    if load.memory_rows == load.rows:
+        return work
+    held = _traced(layer, shape, accumulating, splits, load.memory_rows)
+    return held._replace(
+        forward=_with_bytes_of(work.forward, held.forward),
+        backward=_with_bytes_of(work.backward, held.backward),
+        weight=_with_bytes_of(work.weight, held.weight),
+        lanes=work.lanes,
+    )
+
+
+def _with_bytes_of(work: LoweredPass, held: LoweredPass) -> LoweredPass:
+    return replace(held, entries=work.entries, host=work.host)
+
+
+def _traced(
+    layer: LayerSegment, shape: LayerShape, accumulating: bool, splits: bool, load: Fullest
+) -> _TracedLayer:
     tape, strategy = _tape(shape, accumulating, splits), shape.strategy
     c = OpContext(
         tape=tape,
@@ -159,6 +183,8 @@ def _run(
         base=None if shape.training.adapters is None else shape.training.adapters.quantized_base,
         training=shape.training,
         drops=drops(shape.stack, layer),
+        load=load,
+        documents=shape.documents,
     )
     before = shape.before or strategy
     x = _entry(tape, layer, shape, before)
@@ -169,8 +195,7 @@ def _run(
     leaf = Node((), 1, lambda *grads: grads)
     if batch_data is None:
         x.producer = (leaf, 0)
-    redistributed_from = _redistributed_from(layer, shape)
-    if redistributed_from is not None:
+    if (redistributed_from := _redistributed_from(layer, shape)) is not None:
         x = redistribute(c, x, redistributed_from, strategy)
     weight_strategy = _weight_strategy(strategy)
     with nullcontext() if shape.training.backward else tape.not_recording():

@@ -38,13 +38,14 @@ FLOPS_STACK = StackSpec(name="flops", version="0", fusion=KernelFusion(qkv=True)
 def model_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
     """Model FLOPs of training on one sample, unsplit and unpadded.
 
-    Every score of a causal mask counts; of a sliding window, the visible ones.
+    Every score of a causal mask counts; of a sliding window or of documents, the visible ones.
     """
     contexts = layer_contexts(model, workload.seq_len)
     trainings = workload.layer_trainings(model)
     kinds = Counter(zip(model.layers(), contexts, trainings, strict=True))
     dtype = workload.dtype.param
-    return sum(count * _layer_flops(*kind, dtype) for kind, count in kinds.items())
+    documents = workload.document_tokens
+    return sum(count * _layer_flops(*kind, dtype, documents) for kind, count in kinds.items())
 
 
 @lru_cache(maxsize=64)
@@ -58,21 +59,30 @@ def masked_flops_per_sample(model: ModelSpec, workload: Workload) -> int:
     trainings = workload.layer_trainings(model)
     kinds = Counter(zip(model.layers(), contexts, trainings, strict=True))
     dtype = workload.dtype.param
-    return sum(count * _masked_flops(*kind, dtype) for kind, count in kinds.items())
+    documents = workload.document_tokens
+    return sum(count * _masked_flops(*kind, dtype, documents) for kind, count in kinds.items())
 
 
 def forward_flops(model: ModelSpec, workload: Workload) -> tuple[int, ...]:
     """Model FLOPs of every layer's forward on one unsplit, unpadded sample."""
     contexts, dtype = layer_contexts(model, workload.seq_len), workload.dtype.param
     kinds = list(zip(model.layers(), contexts, strict=True))
+    documents = workload.document_tokens
     flops_by_kind = {
-        kind: _forward(*kind, FULLY_TRAINED, dtype).flops for kind in dict.fromkeys(kinds)
+        kind: _forward(*kind, FULLY_TRAINED, dtype, documents).flops
+        for kind in dict.fromkeys(kinds)
     }
     return tuple(flops_by_kind[kind] for kind in kinds)
 
 
-def _layer_flops(layer: Layer, context: LayerContext, training: LayerTraining, dtype: str) -> int:
-    forward = _forward(layer, context, FULLY_TRAINED, dtype)
+def _layer_flops(
+    layer: Layer,
+    context: LayerContext,
+    training: LayerTraining,
+    dtype: str,
+    documents: float | None,
+) -> int:
+    forward = _forward(layer, context, FULLY_TRAINED, dtype, documents)
     if not training.backward:
         return forward.flops
     selection = (TRAINING_FACTOR - 1) * _selection_flops(layer, context.tokens)
@@ -80,7 +90,8 @@ def _layer_flops(layer: Layer, context: LayerContext, training: LayerTraining, d
         return TRAINING_FACTOR * forward.flops - selection
     adapters = 0
     if training.adapters is not None:
-        adapters = _forward(layer, context, training, dtype).flops - forward.flops
+        adapted = _forward(layer, context, training, dtype, documents)
+        adapters = adapted.flops - forward.flops
     linear = sum(kernel.flops for kernel in forward.kernels() if kernel.op in LINEAR)
     return TRAINING_FACTOR * (forward.flops + adapters) - linear - selection
 
@@ -94,8 +105,14 @@ def _selection_flops(layer: Layer, tokens: int) -> int:
     return selection_flops(mixer, block.hidden, tokens)
 
 
-def _masked_flops(layer: Layer, context: LayerContext, training: LayerTraining, dtype: str) -> int:
-    kernels = _forward(layer, context, FULLY_TRAINED, dtype).kernels()
+def _masked_flops(
+    layer: Layer,
+    context: LayerContext,
+    training: LayerTraining,
+    dtype: str,
+    documents: float | None,
+) -> int:
+    kernels = _forward(layer, context, FULLY_TRAINED, dtype, documents).kernels()
     hidden = sum(
         round(kernel.flops * (1 - computed_fraction(kernel.op, kernel.shape)))
         for kernel in kernels
@@ -105,7 +122,11 @@ def _masked_flops(layer: Layer, context: LayerContext, training: LayerTraining, 
 
 
 def _forward(
-    layer: Layer, context: LayerContext, training: LayerTraining, dtype: str
+    layer: Layer,
+    context: LayerContext,
+    training: LayerTraining,
+    dtype: str,
+    documents: float | None,
 ) -> LoweredPass:
     shape = LayerShape(
         strategy=LayerStrategy(),
@@ -116,6 +137,7 @@ def _forward(
         stack=FLOPS_STACK,
         sources=tower_input_shapes(context, redistributes=False),
         training=training,
+        documents=documents,
     )
     return lower_layer(dropless(layer), shape).forward
 

@@ -16,6 +16,8 @@ from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_copies, with_table
 from ...spec.program_values import reduced_ranks
 from ...spec.strategy import LayerStrategy
+from ...spec.workload.document_lengths import require_documents
+from ...spec.workload.expert_load import LoadBucket, layer_buckets
 from ...spec.workload.number_formats import DTYPE_BYTES
 from ...spec.workload.training import LayerTraining
 from ...spec.workload.workload import Workload
@@ -25,6 +27,7 @@ from ..program_technique import (
     priced_values,
     program_stack,
     program_unit,
+    program_window,
     step_additions,
 )
 from ..sharding.fsdp_unit import FsdpUnit
@@ -88,11 +91,14 @@ class Lowering:
         self.layers = model.layers()
         self.trainings = workload.layer_trainings(model)
         self.contexts = layer_contexts(model, workload.seq_len)
+        require_documents(workload.lengths, self.stack.attention)
+        self.documents = workload.document_tokens
+        self.loads = layer_buckets(model, workload.expert_load)
         self.outputs = tuple(dict.fromkeys(s for context in self.contexts for s in context.sources))
-        numbers: dict[tuple[Layer, LayerTraining, LayerContext], int] = {}
+        numbers: dict[tuple[Layer, LayerTraining, LayerContext, LoadBucket | None], int] = {}
         self.kinds = tuple(
             numbers.setdefault(kind, len(numbers))
-            for kind in zip(self.layers, self.trainings, self.contexts, strict=True)
+            for kind in zip(self.layers, self.trainings, self.contexts, self.loads, strict=True)
         )
         self._lowered: dict[tuple[object, ...], LoweredLayer] = {}
         self._units: dict[tuple[object, ...], FsdpUnit] = {}
@@ -151,6 +157,8 @@ class Lowering:
             scaling=self.workload.dtype.scaling,
             training=self.trainings[index],
             prices=prices,
+            load=self.loads[index] if split.ep > 1 else None,
+            documents=self.documents if context.tokens == self.workload.seq_len else None,
         )
 
     def unit(
@@ -274,7 +282,8 @@ class Lowering:
                 members = tied if index in tied[-1:] else (index,)
                 unit = None if shares else self.unit(members, strategy, holders, copies)
             layer = table_blocks.get(index, self.layers[index])
-            stage_layers.append(StageLayer(index, layer, strategy, lowered, unit))
+            window = program_window(index, strategy, self._priced_values)
+            stage_layers.append(StageLayer(index, layer, strategy, lowered, unit, window))
             feeding, previous_key = strategy, layer_key
         first, last = stage_layers[0], stage_layers[-1]
         ends = last.index + 1 == len(self.contexts) or self.contexts[last.index + 1].begins_tower

@@ -12,6 +12,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ...spec.cluster.stack_spec import StackSpec
+from ...spec.model.experts import experts_of
+from ...spec.model.model_spec import ModelSpec
 from ...spec.model.towers import tower_outputs_after
 from ...spec.parallel.batch_partition import same_batch_partition
 from ...spec.plan.plan import Plan
@@ -35,8 +37,10 @@ from .plan_lowering import Lowering
 from .stage_passes import PassKind
 from .tied_bias import tied_bias_reductions
 from .tied_embeddings import table_group, table_stages
+from .waiting_sums import placed_sums, waits
 
 NORM_AND_LOSS_BYTES = 16
+TALLY_BYTES = 8
 
 
 def step_work(
@@ -54,6 +58,8 @@ def step_work(
         for number in range(len(chunk.layers)):
             omitted_sums = _last_reads(lowering, chunk.layers[number])
             work += _layer_work(chunk, number, micro_batches, omitted_sums)
+        if waits(chunk):
+            work += [i for sums in placed_sums(chunk) for i in (*sums.beside, *sums.after)]
         work += _messages(plan, stage, index, chunk, micro_batches)
     additions = lowering.step_additions(chunks, plan.program.stages[stage].device_count)
     end = step_end_work(plan, lowering.stack, stage, chunks, additions)
@@ -235,7 +241,7 @@ def step_end_work(
     return StepEndWork(
         pending_reductions=tuple(_pending_reductions(entries, dtype)),
         tied_reduction=(*tied_reduction, *table_sums),
-        norm=norm_sum(sum(s.device_count for s in plan.program.stages)),
+        norm=norm_sum(sum(s.device_count for s in plan.program.stages), router_tallies(plan.model)),
         update=update_work(
             merged_share(unit.update for unit in units),
             tied_copy + table_copy,
@@ -250,9 +256,17 @@ def step_end_work(
     )
 
 
-def norm_sum(devices: int) -> Collective:
-    """Sum of the global norm and the loss over a plan's devices."""
-    return Collective("all_reduce", devices, 1, NORM_AND_LOSS_BYTES, "fp64")
+def norm_sum(devices: int, tallies: int = 0) -> Collective:
+    """Sum of the global norm, the loss and routers' tallies over a plan's devices."""
+    size = NORM_AND_LOSS_BYTES + tallies * TALLY_BYTES
+    return Collective("all_reduce", devices, 1, size, "fp64")
+
+
+def router_tallies(model: ModelSpec) -> int:
+    """Numbers that balanced routers sum over ranks each step: two losses, a load an expert."""
+    found = [moe for layer in model.layers() if (moe := experts_of(layer)) is not None]
+    loads = [moe.experts for moe in found if moe.balance is not None]
+    return 2 + sum(loads) if loads else 0
 
 
 def _pending_reductions(entries: list[StageLayer], dtype: DtypeRecord) -> Iterator[WorkItem]:

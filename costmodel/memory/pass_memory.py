@@ -14,6 +14,7 @@ from ...spec.report.report import MEMORY_TERMS
 from ..lowering.chunk import StageChunk
 from ..lowering.layer_lowering import LoweredLayer
 from ..lowering.stage_passes import PassKind
+from ..lowering.waiting_sums import finished_unit, placed_sums, waits
 from ..sharding.fsdp_unit import FsdpUnit, GatherBytes
 from ..symbolic.lowered_pass import LoweredPass
 
@@ -130,7 +131,8 @@ class PassMemoryModel:
 
     def _backward(self, ledger: Ledger, chunk: StageChunk, kind: PassKind) -> None:
         ledger.add(ACTIVATIONS, chunk.output_bytes + sum(s.size_bytes for s in chunk.sources))
-        reduced = replicated_bytes = 0
+        reduced = replicated_bytes = held_bytes = 0
+        sums = placed_sums(chunk) if kind.last and waits(chunk) else ()
         for number in reversed(range(len(chunk.layers))):
             entry = chunk.layers[number]
             if entry.unit is not None and entry.unit.gathers_each_use:
@@ -141,12 +143,15 @@ class PassMemoryModel:
             for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
                 self._layer_backward(ledger, lowered, self._beside_bytes(entry.lowered))
             ledger.live[COMMUNICATION] -= prefetched_bytes
-            unit = self._finished_unit(chunk, number)
+            unit = finished_unit(chunk, number)
             if unit is not None and kind.part == "input":
                 ledger.add(PARAMETERS, -unit.whole_bytes if unit.gathers_each_use else 0)
             elif unit is not None:
                 reduced, added_bytes = self._finish_unit(ledger, unit, kind, reduced)
                 replicated_bytes += added_bytes
+            if sums:
+                ledger.add(COMMUNICATION, sums[number].held_bytes - held_bytes)
+                held_bytes = sums[number].held_bytes
         ledger.add(COMMUNICATION, -reduced - replicated_bytes)
         first = chunk.layers[0]
         ledger.add(ACTIVATIONS, -sum(s.receives_bytes for s in chunk.sources))
@@ -161,22 +166,11 @@ class PassMemoryModel:
         for number in reversed(range(len(chunk.layers))):
             for lowered in chunk.backward_passes(number, kind.first, kind.last, kind.part):
                 self._layer_backward(ledger, lowered)
-            unit = self._finished_unit(chunk, number)
+            unit = finished_unit(chunk, number)
             if unit is not None:
                 reduced, added_bytes = self._finish_unit(ledger, unit, kind, reduced)
                 replicated_bytes += added_bytes
         ledger.add(COMMUNICATION, -reduced - replicated_bytes)
-
-    def _finished_unit(self, chunk: StageChunk, number: int) -> FsdpUnit | None:
-        """The sharded unit with complete gradients after layer ``number``'s backward.
-
-        A head with the embedding's unit moves with it: that backward comes last.
-        """
-        entry = chunk.layers[number]
-        if entry.unit is not None and number == len(chunk.layers) - 1 and chunk.first_shared >= 0:
-            return None
-        unit = entry.unit if entry.unit is not None else entry_unit(chunk, number)
-        return unit if unit is not None and unit.wrapped else None
 
     def _prefetched_backward(self, chunk: StageChunk, number: int) -> int:
         unit = chunk.layers[number - 1].unit if number else None

@@ -2,13 +2,15 @@
 
 Query is (seq, batch, heads, key width); key and value likewise with their own tokens, heads and
 widths. FLOPs count full rows within a query's range: the whole matrix for a causal mask, ``queries
-· min(window, keys)`` for a sliding window, ``queries · chunk`` in chunks; pricing skips the masked
+· min(window, keys)`` for a sliding window, ``queries · chunk`` in chunks, and in packed documents
+``queries`` times the mean tokens of a query's own; pricing skips the masked
 part (``work_items.computed_fraction``). Flash kernels take keys and values of different widths
 (latent attention) as they are; assumed: none pads values to the key width.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ...spec.model.mixers import Attention, LatentAttention
@@ -19,8 +21,6 @@ from .context import OpContext
 from .unfused_attention import unfused_attention
 
 ATTENTION = ("attention",)
-LOG_SUM_EXP = "log_sum_exp"
-"""What of the result's bytes are logarithms."""
 
 
 def attention(
@@ -36,7 +36,7 @@ def attention(
     ``bias`` (heads, seq, keys) is added to the scores of the local heads; ``spec`` gives mask and
     modifiers.
     """
-    scores = scores_of(spec, query.shape[0], key.shape[0])
+    scores = scores_of(spec, query.shape[0], key.shape[0], c.documents)
     if c.drops and isinstance(spec, Attention) and spec.out_bias:
         scores = replace(scores, drops=True)
     if c.stack.attention == "flash":
@@ -65,7 +65,6 @@ def flash_attention(
     kept = t.kept_result(ATTENTION)
     out, log_sum = flash_forward(c, scores, inputs) if kept is None else kept
     t.keep_result(ATTENTION, out, log_sum)
-    t.result_bytes[LOG_SUM_EXP] = log_sum.size_bytes
     del kept
     joined = out.view(seq, batch, heads * value.shape[-1])
 
@@ -127,6 +126,12 @@ def _flash_shape(
     Chunks of a sequence are sequences of their own.
     """
     seq, batch, heads, dim = query.shape
+    if scores.documents is not None:
+        count, length = _equal_documents(batch * seq, scores.documents)
+        op = flash_name("causal", value.shape[-1] == dim)
+        if value.shape[-1] == dim:
+            return op, (count, heads, key.shape[2], length, dim)
+        return op, (count, heads, key.shape[2], length, length, dim, value.shape[-1], length)
     if scores.chunk is not None:
         chunk, batch = scores.chunk, batch * -(-seq // scores.chunk)
         plain = scores.mask == "causal" and value.shape[-1] == dim
@@ -142,6 +147,12 @@ def _flash_shape(
         return op, (batch, heads, key.shape[2], seq, dim)
     sizes = (batch, heads, key.shape[2], seq, key.shape[0], dim, value.shape[-1])
     return op, sizes if scores.mask == "full" else (*sizes, scores.visible_keys)
+
+
+def _equal_documents(tokens: int, mean: float) -> tuple[int, int]:
+    """Documents of one length with the same sum of squares: how many, and their tokens."""
+    count = max(1, round(tokens / mean))
+    return count, max(1, round(math.sqrt(tokens * mean / count)))
 
 
 def _sink_gradient(c: OpContext, heads: int, log_sum: SymbolicTensor) -> None:

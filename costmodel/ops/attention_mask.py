@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...spec.model.mixers import Attention, LatentAttention, Mask
 
@@ -13,7 +13,8 @@ class Scores:
 
     ``visible_keys``: most keys that one query sees; fewer than the keys only with a sliding window,
     in chunks or behind an indexer. ``chunk``: tokens that attend to one another, None for all.
-    ``drops``: dropout follows the softmax.
+    ``drops``: dropout follows the softmax. ``documents``: mean tokens of a query's own document,
+    None where a sample is one.
     """
 
     mask: Mask
@@ -22,17 +23,29 @@ class Scores:
     sinks: bool = False
     drops: bool = False
     chunk: int | None = None
+    documents: float | None = None
 
     def windowed(self, keys: int) -> bool:
         """True if earlier keys are masked, too."""
         return self.mask == "causal" and self.visible_keys < keys
 
 
-def scores_of(spec: Attention | LatentAttention, queries: int, keys: int) -> Scores:
+def scores_of(
+    spec: Attention | LatentAttention, queries: int, keys: int, documents: float | None = None
+) -> Scores:
     """Scores of ``queries`` tokens against ``keys`` tokens.
 
-    A window under a full mask covers both sides and is priced as the whole row.
+    A window under a full mask covers both sides and is priced as the whole row. Of ``documents``,
+    windows and chunks the narrowest counts.
     """
+    scores = _of_one(spec, queries, keys)
+    narrower = documents is not None and documents < scores.visible_keys
+    if documents is None or not narrower or queries != keys or scores.mask != "causal":
+        return scores
+    return replace(scores, visible_keys=max(1, round(documents)), chunk=None, documents=documents)
+
+
+def _of_one(spec: Attention | LatentAttention, queries: int, keys: int) -> Scores:
     if isinstance(spec, LatentAttention):
         chosen = keys if spec.indexer is None else min(spec.indexer.topk, keys)
         return Scores("causal", chosen)

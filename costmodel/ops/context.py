@@ -6,12 +6,14 @@ beside. Activations are (seq, batch, width).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.model.model_spec import NormKind
 from ...spec.parallel.rank_groups import RankGroup
 from ...spec.workload.base_formats import QuantizedBase
+from ...spec.workload.expert_load import Fullest
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
 from ..symbolic.tape import SymbolicTensor, Tape
 from .low_precision import Precision
@@ -37,6 +39,8 @@ class OpContext:
         base: 4- or 8-bit format of frozen linear layers, if any.
         training: trained parts of the layer.
         drops: True if dropout follows the softmax and the biased projections.
+        documents: mean tokens of a token's own document; None: all of its sample.
+        load: rows of the fullest part of the experts over the mean, by parts; empty: even.
     """
 
     tape: Tape
@@ -51,12 +55,18 @@ class OpContext:
     base: QuantizedBase | None = None
     training: LayerTraining = FULLY_TRAINED
     drops: bool = False
+    load: Fullest = ()
+    documents: float | None = None
 
     def unquantized(self) -> OpContext:
         """The same context with weights and products in the parameters' format."""
         if self.precision is None and self.base is None:
             return self
         return replace(self, precision=None, base=None)
+
+    def fullest_rows(self, rows: int, parts: int) -> int:
+        """Rows for the fullest of so many equal parts of the experts; ``rows`` on average."""
+        return math.ceil(rows * dict(self.load).get(parts, 1.0)) if self.load else rows
 
     @property
     def operand_format(self) -> str | None:

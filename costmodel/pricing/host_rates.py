@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...spec.cluster.machine_profile import CopyKind, MachineProfile
+from ...spec.cluster.machine_profile import CHECKPOINT_KINDS, CopyKind, MachineProfile
 from ...spec.report.work_items import FROM_DRIVE, TO_DEVICE, TO_DRIVE, TO_HOST, Kernel
 from ..kernel_latency.profile_table import Curve, Latency
 from .machine import Machine
@@ -53,6 +53,12 @@ def drive_curves(profile: MachineProfile | None) -> dict[str, Curve]:
     """Measured seconds of direct reads and writes of drives over bytes, by kernel name."""
     curves = {op: _curve(profile, kind) for op, kind in DRIVE_KINDS.items()}
     return {op: curve for op, curve in curves.items() if curve is not None}
+
+
+def checkpoint_curves(profile: MachineProfile | None) -> dict[str, Curve]:
+    """Measured seconds of a checkpoint's copies, digests, writes and reads over bytes, by kind."""
+    curves = {kind: _curve(profile, kind) for kind in CHECKPOINT_KINDS}
+    return {kind: curve for kind, curve in curves.items() if curve is not None}
 
 
 def _curve(

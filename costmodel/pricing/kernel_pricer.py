@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...spec.report.work_items import FROM_DRIVE, TO_DRIVE, Kernel, Term, on_host, without_host
 from ..kernel_latency.device_latency import DeviceLatency
 from ..kernel_latency.profile_table import KernelTable, Latency
+from ..kernel_latency.refitted import refitted_prices
 from ..kernel_latency.roofline import kernel_seconds
 from ..kernel_latency.stragglers import straggler_seconds
 from .host_rates import copy_curves, drive_curves, drive_price, host_price
@@ -29,6 +30,10 @@ class KernelPricer:
         self.latencies: dict[Kernel, Latency] = {}
         self._machine, self._generation = machine, flash_generation
         self._table = KernelTable(machine.profile) if machine.profile is not None else None
+        residual = machine.residual
+        self._refitted = (
+            None if residual is None else refitted_prices(residual, machine.device.name)
+        )
         self._latency = DeviceLatency(machine.listed.device, flash_generation)
         self._copies = copy_curves(machine.profile)
         self._drives = drive_curves(machine.profile)
@@ -49,11 +54,25 @@ class KernelPricer:
         return host_price(kernel, self._machine, self._copies)
 
     def _device(self, kernel: Kernel) -> Latency:
-        measured = self._table.price(kernel) if self._table is not None else None
+        measured = self._measured(kernel)
         if measured is None:
             return self._predicted(kernel)
         latency = self._at_changed_rates(kernel, measured)
         return latency._replace(time_s=latency.time_s * self._factor(kernel))
+
+    def _measured(self, kernel: Kernel) -> Latency | None:
+        """By timed programs: a program's own time, between their sizes, or learned from all."""
+        table, refitted = self._table, self._refitted
+        between = None if table is None else table.price(kernel)
+        if refitted is None or not refitted.covers(kernel):
+            return between
+        if table is None:
+            return refitted.latency(kernel)
+        is_known = between is not None and between.source == "measured"
+        if table.has(kernel) or (is_known and not refitted.leads(kernel)):
+            return between
+        latency = refitted.latency(kernel)
+        return latency._replace(time_s=latency.time_s * table.slowdown)
 
     def _predicted(self, kernel: Kernel) -> Latency:
         machine = self._machine

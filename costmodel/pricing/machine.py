@@ -10,6 +10,7 @@ from ...datasets.catalogue.links import LinkRates, link_rates
 from ...datasets.catalogue.node import Node, nodes, usual_node
 from ...spec.cluster.calibration import SHIPPED, Calibration, Factors
 from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.cluster.learned_residual import LearnedResidual
 from ...spec.cluster.machine_profile import MachineProfile
 from ...spec.cluster.measured import Measured, calibration_of, profile_of
 from .rate_changes import NO_RATE_CHANGES, RateChanges
@@ -35,6 +36,13 @@ class Machine:
     def profile(self) -> MachineProfile | None:
         """The profile of the machine, if any."""
         return profile_of(self.measured)
+
+    @property
+    def residual(self) -> LearnedResidual | None:
+        """What timed programs of the machine say of its shipped prices, if anything."""
+        if self.profile is not None:
+            return self.profile.residual
+        return None if self.calibration is None else self.calibration.residual
 
     @property
     def calibration(self) -> Calibration | None:

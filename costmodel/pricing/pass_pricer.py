@@ -12,6 +12,7 @@ from ..kernel_latency.profile_table import Latency
 from ..symbolic.lowered_pass import LoweredPass
 from ..symbolic.tape import TapeEntry, WorkItem
 from ..symbolic.work_overlap import WorkOverlap
+from .collectives import crossed_levels
 from .costs import (
     EXPOSED_EP,
     KERNEL_TERMS,
@@ -24,6 +25,7 @@ from .costs import (
     TechniqueSeconds,
     TermSeconds,
 )
+from .expert_streams import ExpertStreams, PricedChunks
 from .machine import Machine
 from .overlap import ChunkPipeline, exposed_over_kernels, exposed_over_product
 
@@ -63,6 +65,37 @@ class _PassWork(NamedTuple):
     technique_s: TechniqueSeconds = ()
     serial_s: TermSeconds = NO_SERIAL
     beside_pass_s: float = 0.0
+
+
+class _ExpertChunks:
+    """Chunks of experts' rows in a pass, and the links that they cross."""
+
+    def __init__(self, prices: ItemPrices) -> None:
+        self._prices = prices
+        self._streams = ExpertStreams()
+        self._levels: tuple[set[str], set[str]] = (set(), set())
+
+    @property
+    def ended(self) -> PricedChunks | None:
+        """The last chunks that have all come back."""
+        return self._streams.ended
+
+    def exposed_s(self, work: WorkItem, seconds: float, overlap: WorkOverlap) -> float:
+        """Seconds of an item on the stream of products; the last one has all that is exposed."""
+        prices, stage = self._prices, overlap.stage
+        if isinstance(work, Kernel):
+            launch_s = prices.launch_s if prices.machine.is_cpu else 0.0
+            self._streams.add(stage, seconds + launch_s)
+            return seconds if stage in ("experts", "weights") else 0.0
+        self._streams.add(stage, seconds + prices.wait_s)
+        crossed = crossed_levels(work.ranks, work.stride, prices.machine)
+        self._levels[stage in ("gather", "scatter")].update(c.level.level for c in crossed)
+        if stage != "combine" or overlap.chunk < overlap.chunks - 1:
+            return 0.0
+        outer, inner = self._levels
+        self._levels = (set(), set())
+        slowdown = 1.0 if prices.machine.is_cpu else prices.stack.overlap_slowdown
+        return self._streams.exposed_s(overlap.chunks, bool(outer & inner), slowdown)
 
 
 class PassPricer:
@@ -111,6 +144,15 @@ class PassPricer:
         shares = work.measured_s, work.learned_s, work.technique_s, work.serial_s
         return PassCost(sum(terms), tuple(terms), priced_s, *shares, work.beside_pass_s)
 
+    def window_s(self, lowered: LoweredPass, seconds: float) -> float:
+        """Seconds added by other work between the exchanges of a backward's chunks."""
+        chunks = _ExpertChunks(self._prices)
+        for _ in self._exposed_entries(lowered, chunks):
+            pass
+        if chunks.ended is None:
+            return seconds
+        return chunks.ended.exposed_s(seconds) - chunks.ended.exposed_s()
+
     def exchanges(self, lowered: LoweredPass) -> Iterator[tuple[Collective, float]]:
         """Collectives beside all kernels of a pass, with their undisturbed seconds."""
         for entry, seconds, _ in self._exposed_entries(lowered):
@@ -155,17 +197,25 @@ class PassPricer:
             yield entry.work, entry.breakdown_term, seconds, latency
 
     def _overlap(self, entry: TapeEntry) -> WorkOverlap | None:
-        """What an entry runs beside: on cores nothing."""
-        return None if self._prices.machine.is_cpu else entry.overlap
+        """What an entry runs beside: on cores nothing but experts' chunks on their links."""
+        overlap = entry.overlap
+        if overlap is None or overlap.beside == "experts" or not self._prices.machine.is_cpu:
+            return overlap
+        return None
 
-    def _exposed_entries(self, lowered: LoweredPass) -> Iterator[tuple[TapeEntry, float, Latency]]:
+    def _exposed_entries(
+        self, lowered: LoweredPass, chunks: _ExpertChunks | None = None
+    ) -> Iterator[tuple[TapeEntry, float, Latency]]:
         prices, pipeline = self._prices, ChunkPipeline()
+        chunks = chunks or _ExpertChunks(prices)
         product_s, overlapped_s = 0.0, 0.0
         for number, entry in enumerate(lowered.entries):
             work, overlap = entry.work, self._overlap(entry)
             latency = prices.kernel(work) if isinstance(work, Kernel) else prices.collective(work)
             seconds = latency.time_s
-            if isinstance(work, Kernel):
+            if overlap is not None and overlap.beside == "experts":
+                seconds = chunks.exposed_s(work, seconds, overlap)
+            elif isinstance(work, Kernel):
                 pipeline.compute(seconds)
                 product_s, overlapped_s = (seconds if work.term == "matmul" else 0.0), 0.0
             else:

@@ -177,6 +177,15 @@ class Pricer:
             items += (*reduce.fresh, *reduce.outer)
         return frozenset(self._levels(items))
 
+    def sums_s(self, items: Iterable[WorkItem]) -> float:
+        """Seconds of collectives in a row that the host waits for."""
+        seconds = [self.collective(i).time_s for i in items if isinstance(i, Collective)]
+        return sum(seconds) + self.wait_s * len(seconds)
+
+    def window_s(self, lowered: LoweredPass, seconds: float) -> float:
+        """Seconds added by other work between the exchanges of a backward's chunks."""
+        return self._pass_pricer.window_s(lowered, seconds)
+
     def exchange_s(self, passes: tuple[LoweredPass, ...], levels: frozenset[LevelName]) -> float:
         """Seconds of collectives beside all kernels of a layer's passes, over such levels."""
         return sum(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...spec.cluster.stack_spec import OverlapKinds
+from ...spec.report.work_items import Collective
 from ..symbolic.added_update import AddedUpdate
 from ..symbolic.lane_work import LaneWorks
 from ..symbolic.lowered_pass import NO_PASS, LoweredPass
@@ -62,6 +63,16 @@ class ReduceBytes(NamedTuple):
     replicated_bytes: int = 0
 
 
+class WaitingSums(NamedTuple):
+    """Sums of complete gradients that wait for windows of later layers' backwards.
+
+    ``technique``: whose windows they are.
+    """
+
+    technique: str
+    items: tuple[Collective, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class FsdpUnit:
     """Sizes and work of one unit on its fullest rank.
@@ -75,7 +86,8 @@ class FsdpUnit:
     tiers ``added_tier_bytes``, between steps; ``fetched_by``: the technique of copies before
     gathers and after reductions, in line. ``gather_lanes`` run before each gather, beside the layer
     before, which ``fetched_bytes`` then are on the device for; ``gradient_lanes`` beside the last
-    micro-batch's backward, ``update_lanes`` one after the other beside the update.
+    micro-batch's backward, ``update_lanes`` one after the other beside the update. ``waiting``:
+    collectives of its reduction that run in windows of other layers instead.
     """
 
     wrapped: bool
@@ -107,6 +119,7 @@ class FsdpUnit:
     gather_lanes: LaneWorks = ()
     gradient_lanes: LaneWorks = ()
     update_lanes: LaneWorks = ()
+    waiting: WaitingSums | None = None
 
     @property
     def whole_bytes(self) -> int:

@@ -20,11 +20,13 @@ from typing import NamedTuple
 
 from ..lowering.chunk import StageChunk
 from ..lowering.stage_passes import PassKind
+from ..lowering.waiting_sums import waits
 from ..pricing.costs import NO_SERIAL, TECHNIQUE, TERMS
 from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
 from .lane_clocks import LaneClocks, PlacedLaneWork
 from .layer_slots import LayerSlot, layer_slots
+from .window_slots import with_windows
 
 PASS_TERMS = (*TERMS, "exposed_dp")
 ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exposed_dp")
@@ -88,6 +90,8 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
     """
     numbers = layer_order(chunk, kind)
     slots = layer_slots(chunk, numbers, kind, pricer)
+    if kind.last and not kind.forward and waits(chunk):
+        slots = with_windows(slots, chunk, numbers, kind, pricer)
     names = _names(chunk, numbers, kind) if detail else []
     if any(slot.lanes for slot in slots):
         return lanes_time(slots, pricer.stack.overlap_slowdown, names)

@@ -4,6 +4,10 @@ Device groups of a stage meet wherever the stage passes anything on: a message n
 its micro-batch, a reduction all ranks. So every pass of a stage takes as long as that of its
 slowest class, and gains of a class in one pass do not offset losses in another. Each class has its
 own memory.
+
+Where a load of experts is not even, a class stands for its fullest rank: layers carry their bucket
+of it (:mod:`~shardwright.spec.workload.expert_load`), in the time at the median of steps and in the
+memory at their 95th percentile. All ranks of an exchange wait for that one.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.strategy import LayerStrategy
+from ...spec.workload.expert_load import LoadBucket
 from ...spec.workload.number_formats import MatmulFormat, Scaling
 from ...spec.workload.training import FULLY_TRAINED, LayerTraining
 
@@ -34,7 +35,9 @@ class LayerShape:
     strategy if it splits activations differently, else None. ``shares_weight``: an embedding whose
     table is also the head's of its chunk. ``sources``: outputs of other towers, in the preceding
     layer's layout. ``matmul`` and ``scaling``: low-precision format of linear layers in blocks;
-    ``training``: trained parts of the layer; ``prices``: of the strategy's techniques.
+    ``training``: trained parts of the layer; ``prices``: of the strategy's techniques; ``load``: of
+    its experts, None if even. ``documents``: mean tokens of a token's own
+    document, None for one document a sample.
     """
 
     strategy: LayerStrategy
@@ -49,6 +52,8 @@ class LayerShape:
     scaling: Scaling = "current"
     training: LayerTraining = FULLY_TRAINED
     prices: TechniquePrices = ()
+    load: LoadBucket | None = None
+    documents: float | None = None
 
 
 def activation_shape(

@@ -87,6 +87,7 @@ class Tape:
         self.result_bytes: dict[str, int] = {}
         self._keeps = True
         self._recomputing = False
+        self._beside: WorkOverlap | None = None
         self._saving: SavedResults | None = None
         self._restoring: SavedResults | None = None
 
@@ -156,21 +157,25 @@ class Tape:
         term: ExposedTerm = "exposed_tp",
         free_kernels: int = 0,
         copies: int = 1,
+        over: tuple[tuple[int, float], ...] = (),
         overlap: WorkOverlap | None = None,
     ) -> None:
         """A collective; ``values`` together are its largest buffer on a rank.
 
         ``free_kernels``: following kernels that need not wait for it; ``copies``: consecutive rows
-        of one token, see :class:`Collective`; ``overlap``: where it is not the stack's usual one.
+        of one token, and ``over``: uneven rows, see :class:`Collective`; ``overlap``: where it is
+        not the stack's usual one.
         """
         size_bytes = sum(value.size_bytes for value in values)
-        work = Collective(kind, group.size, group.stride, size_bytes, values[0].dtype, copies)
+        dtype = values[0].dtype
+        work = Collective(kind, group.size, group.stride, size_bytes, dtype, copies, over)
+        overlap = overlap or self._beside
         if overlap is None and self.stack is not None:
             overlap = usual_overlap(self.stack, term, free_kernels)
         self.entries.append(TapeEntry(work, self._recomputing, term, overlap))
 
     def _note(self, work: WorkItem) -> None:
-        self.entries.append(TapeEntry(work, self._recomputing))
+        self.entries.append(TapeEntry(work, self._recomputing, overlap=self._beside))
 
     def record(
         self,
@@ -229,6 +234,15 @@ class Tape:
             yield
         finally:
             self._keeps = before
+
+    @contextmanager
+    def beside(self, overlap: WorkOverlap | None) -> Iterator[None]:
+        """Mark the kernels and collectives inside with what they run beside."""
+        before, self._beside = self._beside, overlap
+        try:
+            yield
+        finally:
+            self._beside = before
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:

@@ -7,6 +7,10 @@ from typing import Literal, NamedTuple
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.report.work_items import ExposedTerm
 
+ExpertStage = Literal["dispatch", "gather", "experts", "weights", "scatter", "combine"]
+"""Of a chunk of experts' rows: their way there, over one level and the next; products; weights'
+gradients, for which the way back does not wait; and the way back."""
+
 
 class WorkOverlap(NamedTuple):
     """Work beside which a collective runs.
@@ -15,12 +19,14 @@ class WorkOverlap(NamedTuple):
     ``kernels``, as in a ring's steps. ``pass``: all kernels of its pass. ``gathered``: number
     ``chunk`` of ``chunks`` gathers that are issued at once, each before its chunk's products;
     ``scattered``: the same after them, in order; ``queued``: before those, on the same wire.
+    ``experts``: number ``chunk`` of ``chunks`` of experts' rows, at this ``stage``; kernels too.
     """
 
-    beside: Literal["product", "following", "pass", "gathered", "queued", "scattered"]
+    beside: Literal["product", "following", "pass", "gathered", "queued", "scattered", "experts"]
     chunks: int = 1
     kernels: int = 0
     chunk: int = 0
+    stage: ExpertStage = "experts"
 
 
 BESIDE_PASS = WorkOverlap("pass")

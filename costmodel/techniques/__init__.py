@@ -13,6 +13,8 @@ from . import (
     address_plan,
     compile,
     cpu_offload,
+    expert_pipelining,
+    gradient_windows,
     quantized_communication,
     tp_overlap,
 )
@@ -24,5 +26,7 @@ TECHNIQUES: TechniquePrices = (
     quantized_communication.TECHNIQUE,
     address_plan.TECHNIQUE,
     tp_overlap.TECHNIQUE,
+    expert_pipelining.TECHNIQUE,
+    gradient_windows.TECHNIQUE,
 )
 """One entry a module, in the order of ``spec.techniques``."""

@@ -23,7 +23,9 @@ attention; a search refines it on simulated steps.
 
 All of I, A, O and f are read off the lowered block: O is what its forward keeps beyond I and A; the
 kernels made again are those of recomputation by operation with attention kept, on (1 - α)·T tokens.
-So grouped queries, gated units, latents and sequence shards need no formula of their own.
+So grouped queries, gated units, latents and sequence shards need no formula of their own. A is all
+that core attention saves beyond its inputs: with Ulysses its exchanged queries, keys and values
+too, so that nothing is exchanged or sent around a ring again.
 
 Takeaway: it pays where attention dominates; before that, recomputation is cheaper than a link that
 devices share.
@@ -31,9 +33,9 @@ devices share.
 Worked number: 32 layers of 4096 in bf16, 2^20 tokens over 8 ranks: I and A are 1 GiB, O 14 GiB a
 block; 256 GiB of host memory a device for 30 blocks give α = 0.4667 (0.4656 with log-sum-exp).
 
-Limits: blocks of flash attention with a feed-forward layer, without cp, Ulysses, compile and split
-backwards; routed experts and products in fewer bits copy all tokens. The last blocks before the
-turn swap as the others do. Devices on a link count as copying at once.
+Limits: blocks of flash attention with a feed-forward layer, without compile and split backwards;
+routed experts and products in fewer bits copy all tokens. The last blocks before the turn swap as
+the others do. Devices on a link count as copying at once.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ from ...spec.report.work_items import TO_DEVICE, TO_HOST, streamed
 from ...spec.techniques.activation_swap import NAME, swap_of, swapped_tokens
 from ...spec.techniques.activation_swap import TECHNIQUE as VALUE
 from ...spec.workload.number_formats import DTYPE_BYTES
+from ..layers.core_attention import ATTENDED, CORE_ATTENTION
 from ..layers.layer import LayerSegment
-from ..ops.attention import LOG_SUM_EXP
 from ..symbolic.layer_shape import LayerShape
 from ..technique import (
     NO_WORK,
@@ -59,6 +61,7 @@ from ..technique import (
 )
 
 if TYPE_CHECKING:
+    from ...spec.strategy import LayerStrategy
     from ..lowering.layer_lowering import LoweredLayer
 
 ATTENTION = "attention"
@@ -70,17 +73,17 @@ BYTES = "int8"
 class _Activations(NamedTuple):
     """A block's activations on a rank; the first two go whole, ``others`` by tokens.
 
-    ``logarithms``: those of ``attention``'s bytes that are log-sum-exps; ``swapped`` of ``tokens``
-    go, on each of ``shards`` of the sequence.
+    ``attended``: those of ``attention``'s bytes that are its output; ``swapped`` of ``tokens`` go,
+    of each of the ``gathered`` sequence shards that attention's output has on a rank.
     """
 
     block_input: int
     attention: int
-    logarithms: int
+    attended: int
     others: int
     tokens: int
     swapped: int
-    shards: int
+    gathered: int
 
     @property
     def total_bytes(self) -> int:
@@ -98,8 +101,7 @@ class _Activations(NamedTuple):
     @property
     def later_output_bytes(self) -> int:
         """Core attention's output for the tokens that are made again."""
-        output_bytes = self.attention - self.logarithms
-        return output_bytes // self.tokens * (self.tokens - self.swapped)
+        return self.attended // self.tokens * (self.tokens - self.swapped)
 
 
 def addition(layer: LayerSegment, shape: LayerShape, lower: LowerLayer) -> LayerAddition:
@@ -124,16 +126,16 @@ def _activations(whole: LoweredLayer, shape: LayerShape) -> _Activations:
     swap, results = swap_of(shape.strategy), dict(whole.result_bytes)
     if swap is None:
         raise ValueError(f"a layer without {NAME}")
-    shards = shape.strategy.sequence_split
-    tokens, attention = shape.seq_len // shards, results.get(ATTENTION, 0)
+    strategy = shape.strategy
+    tokens, attention = shape.seq_len // strategy.sequence_split, results.get(CORE_ATTENTION, 0)
     return _Activations(
         block_input=whole.input_bytes if whole.keeps_input else 0,
         attention=attention,
-        logarithms=results.get(LOG_SUM_EXP, 0),
+        attended=results.get(ATTENDED, 0),
         others=whole.forward.change_bytes - whole.output_bytes - attention,
         tokens=tokens,
         swapped=swapped_tokens(swap, tokens),
-        shards=shards,
+        gathered=strategy.tp if strategy.megatron_sp else 1,
     )
 
 
@@ -143,24 +145,35 @@ def _made_again(
     """The block's forward on the tokens that were not copied, core attention left out."""
     if sizes.swapped == sizes.tokens:
         return NO_WORK
-    later = replace(plain, seq_len=(sizes.tokens - sizes.swapped) * sizes.shards)
-    without = replace(plain.strategy, recompute=f"{OPS_PREFIX}{INPUT},{ATTENTION}")
+    tokens = (sizes.tokens - sizes.swapped) * sizes.gathered
+    later = replace(plain, seq_len=tokens, before=None, strategy=_one_part(plain.strategy))
+    without = replace(later.strategy, recompute=f"{OPS_PREFIX}{INPUT},{ATTENTION}")
     backward = lower(layer, replace(later, strategy=without)).backward
     items = tuple(entry.work for entry in backward.entries if entry.recomputed)
     if not sizes.swapped:
         return AddedWork(items=items)
     whole = lower(layer, later)
     made = whole.forward
-    scratch_bytes = made.peak_bytes - dict(whole.result_bytes).get(ATTENTION, 0)
+    attention = dict(whole.result_bytes).get(CORE_ATTENTION, 0)
+    kept_bytes = made.change_bytes - whole.output_bytes - attention
+    unkept_bytes = kept_bytes - sizes.missing_bytes  # rings keep copies of their own
+    scratch_bytes = made.peak_bytes - attention - unkept_bytes
     if made.peak_bytes == made.change_bytes + whole.output_bytes:  # at the last sum, which is not
         scratch_bytes -= whole.output_bytes
-    if sizes.shards > 1:  # the output for later tokens of every shard, put together
+    if sizes.gathered > 1:  # the output for later tokens of every shard, put together
         output_bytes = sizes.later_output_bytes
         elements = output_bytes // DTYPE_BYTES[plain.dtype]
         items = (streamed("copy", elements, 2 * output_bytes, plain.dtype), *items)
         scratch_bytes += output_bytes
     join = streamed("copy", sizes.missing_bytes, 2 * sizes.missing_bytes, BYTES)
     return AddedWork(items=(*items, join), scratch_bytes=scratch_bytes)
+
+
+def _one_part(strategy: LayerStrategy) -> LayerStrategy:
+    """The strategy of the same work outside core attention, its sequence taken as whole."""
+    if strategy.ulysses:
+        strategy = replace(strategy, tp=1, sequence_parallel="none")
+    return replace(strategy, cp=1)
 
 
 TECHNIQUE = TechniquePrice(value=VALUE, at_least="work", lowered_layer=addition)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ...datasets.preparation.document_lengths import document_ends
 from ...datasets.preparation.result import DATA, read_data
 from ...spec.errors import InputError
+from ...spec.workload.document_lengths import DocumentLengths
 from .text import TextBatches
 
 Tokens = np.ndarray[Any, np.dtype[Any]]
@@ -62,6 +64,21 @@ class PreparedBatches(TextBatches):
     ) -> None:
         super().__init__(_Ended(tokens, end), seq_len, global_batch, seed)  # type: ignore[arg-type]
         self.size, self.end = seq_len, end
+        self.ends: Tokens | None = None
+        """Where documents end in the tokens, where they do not see one another."""
+
+    def documents(self, step: int, sample: int) -> tuple[int, ...]:
+        """Where a sample's documents end: rising, the last at ``seq_len``; parts count as whole.
+
+        Raises:
+            RuntimeError: samples are one document each.
+        """
+        if self.ends is None:
+            raise RuntimeError("these samples are one document each")
+        start = self.position(step, sample) * self.seq_len
+        first, last = np.searchsorted(self.ends, (start, start + self.seq_len), side="right")
+        inner = self.ends[first:last] - start
+        return (*(int(end) for end in inner if end < self.seq_len), self.seq_len)
 
     def limit(self, window: int) -> PreparedBatches:
         """The same, no sample of which reads beyond its window."""
@@ -94,14 +111,25 @@ class _Ended:
 
 
 def prepared_batches(
-    folder: Path, vocab: int, seq_len: int, global_batch: int, seed: int
+    folder: Path,
+    vocab: int,
+    seq_len: int,
+    global_batch: int,
+    seed: int,
+    lengths: DocumentLengths | None = None,
 ) -> PreparedBatches:
     """Samples of prepared data for a model of ``vocab`` tokens.
 
+    ``lengths``: of a workload whose documents do not see one another.
+
     Raises:
-        InputError: tokens that the model has not, or a sequence that does not divide the windows.
+        InputError: tokens that the model has not, a sequence that does not divide the windows, or
+            lengths of another recipe.
     """
     document = read_data(folder)
+    if lengths is not None and lengths.recipe != document["recipe_hash"]:
+        given = f"{folder} of recipe {document['recipe_hash']}"
+        raise InputError("--data", given, f"data of the plan's recipe {lengths.recipe}")
     facts = document["tokenizer"]
     if facts["vocab"] > vocab:
         allowed = f"data of a tokenizer of at most the model's {vocab} tokens"
@@ -112,6 +140,8 @@ def prepared_batches(
     if len(tokens) < seq_len:
         raise InputError("seq_len", seq_len, f"at most the data's {len(tokens)} tokens")
     batches = PreparedBatches(tokens, seq_len, global_batch, seed, facts["end"])
+    if lengths is not None:
+        batches.ends = document_ends(folder, window)
     if document["recipe"].get("windows") is None:
         return batches.limit(len(tokens) + 1)
     if window % seq_len:

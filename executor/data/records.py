@@ -113,6 +113,7 @@ def _array(folder: Path, name: str) -> np.ndarray:
 
 def random_batches(plan: Plan, seed: int) -> Batch:
     """Random records for a plan's model, by seed."""
+    _require_no_lengths(plan, None)
     task, sizes = plan_task(plan), (plan.workload.global_batch, seed)
     if task.patches is not None:
         return RandomImages(task.record - 1, class_count(plan.model), *sizes)
@@ -138,10 +139,25 @@ def data_batches(plan: Plan, data: Path | None, tokenizer: Path | None, seed: in
         if tokenizer is not None:
             allowed = "none: the data are tokens already"
             raise InputError("--tokenizer", str(tokenizer), allowed)
-        prepared = prepared_batches(data, plan.model.vocab, task.tokens, batch, seed)
+        lengths = plan.workload.lengths
+        prepared = prepared_batches(data, plan.model.vocab, task.tokens, batch, seed, lengths)
         return _hidden(plan, prepared, seed)
+    _require_no_lengths(plan, data)
     tokens = load_tokens(plan.model.vocab, data, tokenizer)
     return _hidden(plan, TextBatches(tokens, task.tokens, batch, seed), seed)
+
+
+def _require_no_lengths(plan: Plan, data: Path | None) -> None:
+    """Refuse data without documents' bounds for a plan of documents' lengths.
+
+    Raises:
+        InputError: such a plan.
+    """
+    if (lengths := plan.workload.lengths) is not None:
+        given = "nothing" if data is None else str(data)
+        raise InputError(
+            "--data", given, f"plan data's folder of the plan's recipe {lengths.recipe}"
+        )
 
 
 def _hidden(plan: Plan, tokens: Batch, seed: int) -> Batch:

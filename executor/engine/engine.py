@@ -20,9 +20,12 @@ from ...spec.plan.plan import LayerPlan, Plan
 from ...spec.plan.send_buffers import send_buffer_release
 from ...spec.report.trace_marks import READ_DATA, STEP, UPDATE
 from ...spec.strategy import LayerStrategy
+from ..data.prepared import PreparedBatches
 from ..data.tasks import Batch, plan_task, select_tokens
 from ..groups.process_groups import ProcessGroups
 from ..host.transfers import finish, to_device
+from ..models.block import Block
+from ..models.document_attention import DocumentEnds
 from ..pipeline.mailbox import Activations
 from ..pipeline.routes import chunk_routes
 from ..pipeline.runtime import ChunkPort, PipelineRuntime
@@ -34,6 +37,7 @@ from ..stage.technique_hooks import TechniqueHookList
 from ..technique import NamedState
 from .loss_scale import LossScale, scales_loss
 from .optimizer_step import AdamWOptions, Updater
+from .routers import BalanceResult, Routers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class StepResult:
     time_s: float
     skipped: bool = False
     """True if gradients overflowed in fp16, so that no weight has changed."""
+    balance: BalanceResult | None = None
+    """Tallies of balanced routers; their losses are not in ``loss``."""
 
 
 class Engine:
@@ -99,6 +105,9 @@ class Engine:
             plan.workload.optimizer,
         )
         self.loss_scale = LossScale() if scales_loss(plan.workload.dtype.param) else None
+        self.routers = Routers(
+            plan, self.chunks, self.process_groups, options, self.technique_hooks
+        )
         self.runtime = self._make_runtime(chunk_plans)
         self.step_index = 0
 
@@ -106,6 +115,7 @@ class Engine:
         """Tensors that live between steps: weights, states, angle tables."""
         tensors = self.updater.resident_tensors()
         tensors += [state.tensor for state in self.technique_hooks.state().values()]
+        tensors += self.routers.resident_tensors()
         return self.weight_tensors() + tensors + cached_tables()
 
     def weight_tensors(self) -> list[Tensor]:
@@ -115,16 +125,18 @@ class Engine:
         return [p.data for p in parameters] + [copy for copy in copies if copy is not None]
 
     def technique_state(self) -> dict[str, NamedState]:
-        """Technique states that checkpoints save, by name."""
-        return self.technique_hooks.state()
+        """Technique and router states that checkpoints save, by name."""
+        return self.technique_hooks.state() | self.routers.state()
 
     def load_technique_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore technique states, tensor by tensor.
+        """Restore technique and router states, tensor by tensor.
 
         Raises:
             InputError: an entry is missing, unknown, or of another form.
         """
-        self.technique_hooks.load_state(tensors)
+        own = self.routers.state()
+        self.routers.load_state(tensors)
+        self.technique_hooks.load_state({n: t for n, t in tensors.items() if n not in own})
 
     def weights_changed(self) -> None:
         """Notify techniques of loaded weights or states: their copies are stale."""
@@ -170,7 +182,7 @@ class Engine:
             process_groups.channel,
             dtype,
             self.options.device,
-            self.technique_hooks,
+            self.routers,
         )
 
     def _make_port(self, index: int) -> ChunkPort:
@@ -191,6 +203,8 @@ class Engine:
 
     def _run_chunk(self, chunk: Chunk, inputs: Activations | None, micro_batch: int) -> Activations:
         task, strategies = self.task, chunk.strategies
+        if self.plan.workload.lengths is not None:
+            self._set_documents(chunk, micro_batch)
         feeds = {
             n: self._data(micro_batch, strategies[n], partial(task.feed, n), task.leading)
             for n in chunk.data_layers
@@ -226,21 +240,41 @@ class Engine:
         rows = [self.batch(self.step_index, start + i) for i in range(samples.first, samples.end)]
         return torch.stack(rows, dim=1)
 
+    def _set_documents(self, chunk: Chunk, micro_batch: int) -> None:
+        for index, module in chunk.layers.items():
+            if isinstance(module, Block):
+                module.documents = self._documents(micro_batch, chunk.strategies[int(index)])
+
+    def _documents(self, micro_batch: int, strategy: LayerStrategy) -> DocumentEnds | None:
+        """Ends of the documents of this rank's samples; None in a dry run, which has no data."""
+        if not isinstance(self.batch, PreparedBatches):
+            return None
+        samples = self.process_groups.samples(strategy)
+        start = micro_batch * self.plan.program.micro_batch_samples
+        numbers = range(start + samples.first, start + samples.end)
+        return tuple(self.batch.documents(self.step_index, number) for number in numbers)
+
     def backward_step(self, before_norm: Callable[[], None] | None = None) -> Tensor:
-        """Forward and backward of one global batch; (norm, loss) float64.
+        """Forward and backward of one global batch; (norm, loss) float64, then routers' tallies.
 
         ``before_norm`` is called before this rank joins the global norm.
         """
+        for chunk in self.chunks:
+            chunk.begin_step()
         self.technique_hooks.begin_step()
+        scale = 1.0 if self.loss_scale is None else self.loss_scale.value
+        self.routers.begin_step(self.step_index, scale)
         loss = self.runtime.step()
         if before_norm is not None:
             before_norm()
         with mark(UPDATE):
             self.updater.finish_gradients()
-            norm_and_loss = self.updater.gradient_norm_and_loss(loss, self._loss_replicas())
+            norm_and_loss = self.updater.gradient_norm_and_loss(
+                loss, self._loss_replicas(), self.routers.tally()
+            )
             if self.loss_scale is not None:
                 self.updater.unscale(self.loss_scale.value)
-                norm_and_loss /= self.loss_scale.value
+                norm_and_loss[:2] /= self.loss_scale.value
             return norm_and_loss
 
     def _loss_replicas(self) -> int:
@@ -265,12 +299,15 @@ class Engine:
                 before_update()
             self.technique_hooks.before_update()
             skipped = self._update(norm_and_loss[0])
+            if not skipped:
+                self.routers.finish(norm_and_loss[2:])
             self.technique_hooks.end_step()
-            norm, loss = norm_and_loss.tolist()
+            norm, loss = norm_and_loss[:2].tolist()
             finish(device)
         self.step_index += 1
         time_s = time.perf_counter() - start_s
-        return StepResult(loss=loss, gradient_norm=norm, time_s=time_s, skipped=skipped)
+        balance = self.routers.result(norm_and_loss[2:]) if self.routers.tallies else None
+        return StepResult(loss, norm, time_s, skipped, balance)
 
     def dry_run_step(self) -> None:
         """One step that reads no values, for fake tensors."""

@@ -144,8 +144,13 @@ class Updater:
             for other in copies[1:]:
                 other.copy_(copies[0])
 
-    def gradient_norm_and_loss(self, loss: Tensor, loss_replicas: int) -> Tensor:
-        """Global gradient norm and loss, (2,) float64, equal on every rank."""
+    def gradient_norm_and_loss(
+        self, loss: Tensor, loss_replicas: int, tally: Tensor | None = None
+    ) -> Tensor:
+        """Global gradient norm and loss, (2,) float64, equal on every rank.
+
+        ``tally``: float64 to sum with them; it follows them in what is returned.
+        """
         total = torch.zeros(2, dtype=torch.float64, device=loss.device)
         parameters = [p for p in self.parameters if p.in_norm and p.grad is not None]
         if parameters:
@@ -153,6 +158,8 @@ class Updater:
             weights = to_device(torch.tensor([1 / p.replicas for p in parameters]), norms.device)
             total[0] = norms.square_().mul_(weights).sum()
         total[1] = loss / loss_replicas
+        if tally is not None:
+            total = torch.cat((total, tally))
         with mark(COMMUNICATE_NORM):
             dist.all_reduce(total)
         total[0].sqrt_()

@@ -42,8 +42,8 @@ from ...spec.schedules.stage_order import chunk_location
 from ...spec.strategy import LayerStrategy
 from ...spec.technique import Values
 from ...spec.techniques import TECHNIQUES
+from ..models.context_parallel.ring_attention import Ring
 from ..models.moe.dispatch import ExpertRanks
-from ..models.ring_attention import Ring
 from ..models.sequence_split import SequenceSplit
 from ..models.tensor_parallel import TensorParallel
 from ..models.token_layout import token_layout

@@ -62,9 +62,14 @@ class SavedStorages:
         size, stride = tuple(tensor.shape), tensor.stride()
         return SavedView(number, tensor.dtype, size, stride, int(tensor.storage_offset()))
 
-    def number_of(self, tensor: Tensor) -> int | None:
-        """Number of a tensor's storage, if it was noted."""
-        return self._numbers.get(address(tensor))
+    def unread(self, view: SavedView) -> None:
+        """Take back a view; a storage that nobody else saves holds no bytes."""
+        storage = self.storages[view.number]
+        storage.views -= 1
+        if storage.views or storage.data is None:
+            return
+        del self._numbers[address(storage.data)]  # others may lie there once it is freed
+        storage.data = None
 
     def read(self, view: SavedView) -> Tensor:
         """A noted tensor; its storage goes with the last of its views."""

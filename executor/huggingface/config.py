@@ -69,10 +69,6 @@ def check_config(folder: Path, model: ModelSpec, seq_len: int, where: str) -> Ma
             raise NotBuiltError(
                 f"{path}: {key} {json_text(note.value)}", "its logits would be others"
             )
-    if kind == "qwen3_moe" and not document.get("norm_topk_prob", False):
-        raise NotBuiltError(
-            f"{path}: norm_topk_prob false", "weights of experts are made to sum to 1"
-        )
     if mismatch := difference(described, model, seq_len):
         expected = (
             f"{json_text(mismatch.expected)}, as the plan's model (plan --model {folder} is this)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...spec.model.experts import experts_of
 from ...spec.model.feed_forward import Mlp, Moe
 from ...spec.model.layers import BlockLayer, EmbeddingLayer
 from ...spec.model.mixers import Attention
@@ -98,6 +99,20 @@ def _llama(
         document["sliding_window"] = attention.window
     if isinstance(mlp, Moe):
         document |= {"num_local_experts": mlp.experts, "num_experts_per_tok": mlp.topk}
+        document |= _balance(block, model)
         if kind == "qwen3_moe":
-            document |= {"moe_intermediate_size": mlp.ffn, "norm_topk_prob": True}
+            document |= {"moe_intermediate_size": mlp.ffn, "norm_topk_prob": mlp.normalize}
     return document
+
+
+def _balance(block: BlockLayer, model: ModelSpec) -> Document:
+    """The keys of a balance that transformers' classes train with; what else there is differs."""
+    balance = block.mlp.balance if isinstance(block.mlp, Moe) else None
+    if balance is None:
+        return {}
+    sparse = sum(experts_of(layer) is not None for layer in model.layers())
+    noise = {"router_jitter_noise": balance.jitter} if balance.jitter else {}
+    if not balance.aux_loss:
+        return noise
+    coefficient = balance.aux_loss * sparse
+    return {"output_router_logits": True, "router_aux_loss_coef": coefficient, **noise}

@@ -6,7 +6,6 @@ shards. Pickled files are never opened.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from ...spec.codec import parse_json, read_text
 from ...spec.errors import InputError, RunError
 from ...spec.model.layer_parameters import ParameterSpec
 from ...spec.model.model_spec import ModelSpec
-from ..stage.weight_source import Ranges
+from ..stage.weight_source import Ranges, sampled_digest
 from .config import check_config
 from .families import BASES, is_ignorable, mapping, tensor_shapes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLOATS = ("F64", "F32", "F16", "BF16")
-SAMPLED_BYTES = 1 << 16
-SAMPLES = 8
 
 
 class HuggingFaceCheckpoint:
@@ -65,15 +62,7 @@ class HuggingFaceCheckpoint:
 
     def digest(self) -> str:
         """Short digest of the weights: sizes, headers and samples of all files."""
-        digest = hashlib.sha256()
-        for path in self.files:
-            size = path.stat().st_size
-            digest.update(f"{path.name}:{size}".encode())
-            with path.open("rb") as file:
-                for sample in range(SAMPLES):
-                    file.seek(sample * size // SAMPLES)
-                    digest.update(file.read(SAMPLED_BYTES))
-        return digest.hexdigest()[:12]
+        return sampled_digest(self.files)
 
     def _stored_name(self, name: str) -> str | None:
         """Return a tensor's name in the files.

@@ -34,7 +34,7 @@ def find_unsupported(plan: Plan, techniques: Values = TECHNIQUES) -> Unsupported
     if reason := unsupported_devices(plan_devices(plan)):
         return Unsupported(reason, "cores alone, or accelerators alone", "plan simulate")
     for strategy in dict.fromkeys(plan.layer_strategies()):
-        if reason := unsupported_run(strategy, plan.workload):
+        if reason := unsupported_run(strategy, plan.workload, techniques):
             return Unsupported(reason, "a plan that the executor runs", "plan --execute")
     if (
         reason := unsupported_together(plan)

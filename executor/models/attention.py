@@ -21,21 +21,23 @@ if TYPE_CHECKING:
     from .block import Block
 
 
+PROJECTIONS = ("query", "key", "value")
+
+
 def attention_mixer(block: Block, spec: Attention, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """Self-attention of a block.
 
     ``bias`` (seq, seq, local heads) of relative positions is added to the scores.
     """
-    attended = _core(block, spec, block.column(x, "query", "key", "value"), bias)
-    return block.row(attended, "output")
+    return block.row(attended(block, spec, block.column(x, *PROJECTIONS), bias), "output")
 
 
 def cross_attention(block: Block, spec: Attention, x: Tensor, source: Tensor) -> Tensor:
     """Attention of ``x`` to another tower's output ``source``, of its own length."""
     (query,) = block.column(x, "cross_query")
     key, value = block.column(source, "cross_key", "cross_value")
-    attended = _attend(block, spec, *(_heads(spec, part) for part in (query, key, value)))
-    return block.row(attended, "cross_output")
+    mixed = _attend(block, spec, *(_heads(spec, part) for part in (query, key, value)))
+    return block.row(mixed, "cross_output")
 
 
 def angles_of(spec: Attention, seq_len: int, positions: IndexRanges = ()) -> Angles:
@@ -44,9 +46,10 @@ def angles_of(spec: Attention, seq_len: int, positions: IndexRanges = ()) -> Ang
     return Angles(rows, spec.head_dim, spec.rope_theta, positions)
 
 
-def _core(
-    block: Block, spec: Attention, projected: tuple[Tensor, ...], bias: Tensor | None
+def attended(
+    block: Block, spec: Attention, projected: tuple[Tensor, ...], bias: Tensor | None = None
 ) -> Tensor:
+    """Heads' outputs from the projections of :data:`PROJECTIONS`."""
     query, key, value = projected
     del projected
     query = _query_or_key(block, spec, "query_norm", query)
@@ -98,4 +101,4 @@ def _query_or_key(block: Block, spec: Attention, norm_name: str, x: Tensor) -> T
     return _heads(spec, x) if spec.qk_norm_joint else x
 
 
-__all__ = ["angles_of", "attention_mixer", "cross_attention"]
+__all__ = ["PROJECTIONS", "angles_of", "attended", "attention_mixer", "cross_attention"]

@@ -20,12 +20,16 @@ from ...spec.recomputation import kept_results, recomputes_block
 from ...spec.rules.executable import RUN_MODELS, unsupported_block
 from .attention import attention_mixer, cross_attention
 from .core_attention import core_attention
+from .document_attention import DocumentEnds, of_documents
 from .latent_attention import latent_attention
 from .layer import LayerBuild, LayerModule
 from .mlp import mlp
-from .moe.experts import mixture
+from .moe.chunk_way import ChunkedExperts
+from .moe.mixture import mixture
+from .moe.router import RouterState
 from .positions import score_bias
 from .saved_results import SavedResults
+from .shared_parts import shared_parts, shares
 
 RunSubLayer = Callable[["Block", Any, Tensor], Tensor]
 """Output of a sub-layer from the block, the sub-layer's spec and its input."""
@@ -65,11 +69,21 @@ class Block(LayerModule):
         self.seq_len = build.seq_len
         self.sequence = build.sequence
         self.expert_ranks = build.experts
-        self.attend = kernels.flash_attention if build.flash else kernels.unfused_attention
+        self.chunked_experts: ChunkedExperts | None = None
+        """Experts' rows in chunks, where a technique cuts them."""
+        self.router_state: RouterState | None = None
+        """Means of routing beside its logits; the engine sets them."""
+        self.routed: Callable[[Tensor], None] | None = None
+        """Told the ends of each expert's rows, where a trace of the routing is written."""
+        self.attend: Callable[..., Tensor] = (
+            kernels.flash_attention if build.flash else kernels.unfused_attention
+        )
         self.core = core_attention
         """Core attention of the mixer; a technique may replace it."""
         self.body: Callable[..., Any] = Block._run
         """The block's computation; a technique may replace it."""
+        self.documents: DocumentEnds | None = None
+        """Of the next samples, where they do not see one another; the engine sets them."""
 
     def forward(self, x: Tensor, source: Tensor | None = None, bias: Tensor | None = None) -> Any:
         """Run the block; recomputation keeps its inputs and named results.
@@ -81,9 +95,10 @@ class Block(LayerModule):
             Like ``x``; and the bias, if made here.
         """
         inputs = (x, source, bias)[: 3 if bias is not None else 2 if source is not None else 1]
+        body = self.body if self.documents is None else of_documents(self.body, self.documents)
         if recomputes_block(self.recompute):
-            return self.results.recomputed(self.body, self, *inputs)
-        return self.body(self, *inputs)
+            return self.results.recomputed(body, self, *inputs)
+        return body(self, *inputs)
 
     def given(self, read: tuple[Tensor, ...], bias: Tensor | None) -> tuple[Tensor | None, ...]:
         """Inputs beside the activations: another tower's output, a shared bias."""
@@ -133,6 +148,8 @@ class Block(LayerModule):
     def _in_parallel(self, x: Tensor, sublayers: list[SubLayer]) -> Tensor:
         """All sub-layers read the block's input (Wang and Komatsuzaki, 2021, GPT-J)."""
         first = sublayers[0][0]
+        if shares(self):
+            return x + shared_parts(self, self._norm(first, x))
         shared = self._norm(first, x) if self.layer.shared_norm else None
         outputs = [
             run(self._norm(name, x) if shared is None else shared) for name, run in sublayers

@@ -11,10 +11,10 @@ from functools import partial
 
 from torch import Tensor
 
+from .context_parallel.ring_attention import ring_attention
+from .context_parallel.ulysses import heads_for_tokens, tokens_for_heads
 from .layer import recomputed
-from .ring_attention import ring_attention
 from .sequence_split import SequenceSplit
-from .ulysses import heads_for_tokens, tokens_for_heads
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Queries, keys and values (seq, batch, heads, width) to (seq, batch, heads · width)."""

@@ -39,9 +39,7 @@ def latent_attention(block: Block, spec: LatentAttention, x: Tensor) -> Tensor:
     key, value = _KeysAndValues.apply(heads, rotary_key, spec.nope_dim)  # type: ignore[no-untyped-call]
     del down, latent, up, heads, rotary_key
     recompute = block.recompute == "selective"
-    attended = block.core(
-        block.sequence, block.attend, spec.heads, recompute, query, key, value
-    )
+    attended = block.core(block.sequence, block.attend, spec.heads, recompute, query, key, value)
     return block.row(attended, "output")
 
 

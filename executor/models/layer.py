@@ -22,7 +22,7 @@ from .sequence_split import SequenceSplit
 from .tensor_parallel import NO_TENSOR_PARALLEL, TensorParallel, column_linear, row_linear
 
 if TYPE_CHECKING:
-    from .linear.chunked_linear import ChunkedProducts
+    from .linear.overlapped_linear import OverlappedLinear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class LayerModule(nn.Module):
         self.tp = build.tp
         self.kernels = build.kernels
         self.results = NOT_KEPT
-        self.chunked: ChunkedProducts | None = None
-        """Split products in chunks, where a technique makes them."""
+        self.overlapped: OverlappedLinear | None = None
+        """Split products beside their collectives, where a technique makes them."""
         self.adapter_scale = 0.0
         """Factor on the products of LoRA adapters."""
 
@@ -91,21 +91,29 @@ class LayerModule(nn.Module):
 
     def column(self, x: Tensor, *names: str) -> tuple[Tensor, ...]:
         """Projections of one input by these slots, split along outputs."""
-        weights, biases = self.weights(*names), self.biases(*names)
+        weights = self.weights(*names)
         if weights[0].requires_grad:
-            linear = column_linear if self.chunked is None else self.chunked.column
+            linear = column_linear if self.overlapped is None else self.overlapped.column
+            biases = [self.slot(name).bias for name in names]
             return linear(x, weights, biases, self.tp, NamedResult(self.results, names))
         adapters = [self._adapter(name) for name in names]
-        return lora_column_linear(x, weights, biases, adapters, self.tp)
+        return lora_column_linear(x, weights, self.biases(*names), adapters, self.tp)
 
     def row(self, x: Tensor, name: str) -> Tensor:
         """A projection by this slot, split along inputs."""
         slot = self.slot(name)
         if slot.weight.requires_grad:
-            named = NamedResult(self.results, (name,))
-            linear = row_linear if self.chunked is None else self.chunked.row
-            return linear(x, slot.weight, slot.bias, self.tp, named)
+            return self.summed_rows((x, name))
         return lora_row_linear(x, slot.weight, slot.bias, self._adapter(name), self.tp)
+
+    def summed_rows(self, *projected: tuple[Tensor, str]) -> Tensor:
+        """Sum of projections by trained slots, split along inputs; kept if one is named."""
+        names = [name for _, name in projected]
+        named = next((name for name in names if name in self.results.names), names[0])
+        kept = NamedResult(self.results, (named,))
+        linear = row_linear if self.overlapped is None else self.overlapped.row
+        biases = [self.slot(name).bias for name in names]
+        return linear([x for x, _ in projected], self.weights(*names), biases, self.tp, kept)
 
     def replicated(self, x: Tensor, name: str) -> Tensor:
         """An unsplit projection by this slot."""

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 def mlp(block: Block, spec: Mlp, x: Tensor, prefix: str = "") -> Tensor:
     """MLP of each token; its weights' names begin with ``prefix``."""
-    return block.row(_activated(block, spec, x, prefix), f"{prefix}down")
+    names = [f"{prefix}{name}" for name in projections(spec)]
+    return block.row(activated(block, spec, block.column(x, *names)), f"{prefix}down")
 
 
-def _activated(block: Block, spec: Mlp, x: Tensor, prefix: str) -> Tensor:
-    names = [f"{prefix}{name}" for name in (("gate", "up") if spec.gated else ("up",))]
-    projected = block.column(x, *names)
+def projections(spec: Mlp) -> tuple[str, ...]:
+    """Names of the projections of its input."""
+    return ("gate", "up") if spec.gated else ("up",)
+
+
+def activated(block: Block, spec: Mlp, projected: tuple[Tensor, ...]) -> Tensor:
+    """Inner activations from the projections of :func:`projections`."""
     if spec.gated:
         gated = activation.swiglu if spec.activation == "swiglu" else activation.geglu
         return gated(block.kernels, *projected)
@@ -29,4 +34,4 @@ def _activated(block: Block, spec: Mlp, x: Tensor, prefix: str) -> Tensor:
     return activation.gelu(projected[0], tanh=spec.activation == "gelu_tanh")
 
 
-__all__ = ["mlp"]
+__all__ = ["activated", "mlp", "projections"]

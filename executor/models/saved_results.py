@@ -44,6 +44,11 @@ class SavedResults:
         self._saving: Store | None = None
         self._restoring: Store | None = None
 
+    @property
+    def recomputing(self) -> bool:
+        """True while the block is run again for its backward pass."""
+        return self._restoring is not None
+
     def kept(self, name: str) -> Tensor | None:
         """The result of this name while the block is recomputed, if it was kept."""
         if self._restoring is None or name not in self.names:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from ...spec.strategy import LayerStrategy
-from .ring_attention import Ring
+from .context_parallel.ring_attention import Ring
 from .token_layout import TokenLayout, token_layout
 
 

@@ -83,13 +83,11 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 class _ColumnLinear(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, tp: TensorParallel, named: NamedResult, *parameters: Tensor
+        ctx: Any, x: Tensor, tp: TensorParallel, named: NamedResult, *parameters: Tensor | None
     ) -> Any:
-        weights = [p for p in parameters if p.dim() == 2]
-        given_biases = [p for p in parameters if p.dim() == 1]
-        biases: list[Tensor | None] = [*given_biases] or [None] * len(weights)
+        weights, biases = weights_and_biases(parameters)
         ctx.save_for_backward(x, *weights)
-        ctx.tp, ctx.has_bias = tp, bool(given_biases)
+        ctx.tp, ctx.biased = tp, [bias is not None for bias in biases]
         ctx.parameters = parameters if tp.deferred is not None else ()
         kept = named.kept() or [None] * len(weights)
         gathered = tp.gather_sequence(x) if any(out is None for out in kept) else x
@@ -112,17 +110,30 @@ class _ColumnLinear(Function):
         gathered = _tokens(tp.gather_sequence(x))
         if tp.deferred is not None and tp.deferred.is_deferring:
             gathered = gathered.detach()  # or it would keep the graph that it came from
-            tp.deferred.add(_column_product(flat_grads, gathered, ctx.parameters, ctx.has_bias))
+            tp.deferred.add(column_gradients(flat_grads, gathered, ctx.parameters))
             return (grad_x, None, None, *(None for _ in ctx.parameters))
         grad_weights = [g.t().mm(gathered) for g in flat_grads]
-        grad_biases = [g.sum(0) for g in flat_grads] if ctx.has_bias else []
+        grad_biases = bias_sums(flat_grads, ctx.biased)
         return (grad_x, None, None, *grad_weights, *grad_biases)
 
 
-def _column_product(
-    grads: list[Tensor], gathered: Tensor, parameters: tuple[Tensor, ...], has_bias: bool
+def weights_and_biases(
+    parameters: tuple[Tensor | None, ...],
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Weights, then a bias or None of each."""
+    count = len(parameters) // 2
+    return [p for p in parameters[:count] if p is not None], [*parameters[count:]]
+
+
+def bias_sums(grads: list[Tensor], biased: list[bool]) -> list[Tensor | None]:
+    """Gradients of biases, of (tokens, width) gradients; None without a bias."""
+    return [grad.sum(0) if has else None for grad, has in zip(grads, biased, strict=True)]
+
+
+def column_gradients(
+    grads: list[Tensor], gathered: Tensor, parameters: tuple[Tensor | None, ...]
 ) -> Callable[[], None]:
-    """Deferred gradients of several projections' parameters.
+    """Deferred gradients of several projections' weights and biases.
 
     Holds only ``grads`` of the outputs and ``gathered``, the joined input, (tokens, width) each.
     """
@@ -131,8 +142,10 @@ def _column_product(
         nonlocal gathered
         gradients = [g.t().mm(gathered) for g in grads]
         del gathered
-        gradients += [g.sum(0) for g in grads] if has_bias else []
-        add_gradients(parameters, gradients)
+        weights, biases = weights_and_biases(parameters)
+        biased = [(g, bias) for g, bias in zip(grads, biases, strict=True) if bias is not None]
+        gradients += [g.sum(0) for g, _ in biased]
+        add_gradients([*weights, *(bias for _, bias in biased)], gradients)
 
     return product
 
@@ -140,7 +153,7 @@ def _column_product(
 def column_linear(
     x: Tensor,
     weights: list[Tensor],
-    biases: list[Tensor],
+    biases: list[Tensor | None],
     tp: TensorParallel,
     named: NamedResult = NO_NAMES,
 ) -> tuple[Tensor, ...]:
@@ -149,7 +162,7 @@ def column_linear(
     Args:
         x: (seq, batch, in), or this rank's sequence shard of it.
         weights: each (local out, in).
-        biases: each (local out,); empty for none.
+        biases: each (local out,), or None.
         tp: the ranks.
         named: names of the results, and where they may be kept.
 
@@ -165,64 +178,78 @@ def column_linear(
 class _RowLinear(Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        tp: TensorParallel,
-        named: NamedResult,
+        ctx: Any, tp: TensorParallel, named: NamedResult, count: int, *tensors: Tensor | None
     ) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.tp, ctx.has_bias = tp, bias is not None
-        ctx.weight = weight if tp.deferred is not None else None
+        xs, weights, biases = row_tensors(count, tensors)
+        ctx.save_for_backward(*xs, *weights)
+        ctx.tp, ctx.biased = tp, [bias is not None for bias in biases]
+        ctx.weights = weights if tp.deferred is not None else ()
         (kept,) = named.kept()
         if kept is not None:
             return kept
-        out = tp.reduce(affine(x, weight, None))
-        out = out if bias is None else out.add_(bias)
+        out = affine(xs[0], weights[0], None)
+        for x, weight in zip(xs[1:], weights[1:], strict=True):
+            _tokens(out).addmm_(_tokens(x), weight.t())
+        out = tp.reduce(out)
+        for bias in biases:
+            out = out if bias is None else out.add_(bias)
         named.keep(out)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        x, weight = ctx.saved_tensors
-        tp: TensorParallel = ctx.tp
-        grad_bias = _tokens(grads[0]).sum(0) if ctx.has_bias else None
+        count, tp = len(ctx.biased), ctx.tp
+        saved = ctx.saved_tensors  # unpacked once
+        xs, weights = saved[:count], saved[count:]
+        grad_biases = bias_sums([_tokens(grads[0])] * count, ctx.biased)
         grad = _tokens(tp.gather_sequence(grads[0]))
-        grad_x = grad.mm(weight).view(x.shape)
+        grad_xs = [grad.mm(w).view(x.shape) for x, w in zip(xs, weights, strict=True)]
         if tp.deferred is not None and tp.deferred.is_deferring:
-            tp.deferred.add(_row_product(grad, x.detach(), ctx.weight))
-            return grad_x, None, grad_bias, None, None
-        return grad_x, grad.t().mm(_tokens(x)), grad_bias, None, None
+            tp.deferred.add(row_gradients(grad, [x.detach() for x in xs], ctx.weights))
+            return (None, None, None, *grad_xs, *(None for _ in xs), *grad_biases)
+        grad_weights = [grad.t().mm(_tokens(x)) for x in xs]
+        return (None, None, None, *grad_xs, *grad_weights, *grad_biases)
 
 
-def _row_product(grad: Tensor, x: Tensor, weight: Tensor) -> Callable[[], None]:
+def row_tensors(
+    count: int, tensors: tuple[Tensor | None, ...]
+) -> tuple[list[Tensor], list[Tensor], list[Tensor | None]]:
+    """So many inputs, their weights, and a bias or None of each."""
+    given = [tensor for tensor in tensors[: 2 * count] if tensor is not None]
+    return given[:count], given[count:], [*tensors[2 * count :]]
+
+
+def row_gradients(grad: Tensor, xs: list[Tensor], weights: list[Tensor]) -> Callable[[], None]:
+    """Deferred gradients of row-split weights, of gathered ``grad`` (tokens, width)."""
+
     def product() -> None:
-        add_gradients([weight], [grad.t().mm(_tokens(x))])
+        add_gradients(weights, [grad.t().mm(_tokens(x)) for x in xs])
 
     return product
 
 
 def row_linear(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
+    xs: list[Tensor],
+    weights: list[Tensor],
+    biases: list[Tensor | None],
     tp: TensorParallel,
     named: NamedResult = NO_NAME,
 ) -> Tensor:
-    """A projection split along its inputs, reduced over the ranks.
+    """Sum of projections split along their inputs, reduced over the ranks once.
 
     Args:
-        x: (seq, batch, local in).
-        weight: (out, local in).
-        bias: (out,), added once after the sum; None for none.
+        xs: each (seq, batch, local in).
+        weights: each (out, local in).
+        biases: each (out,), added once after the sum over ranks; or None.
         tp: the ranks.
         named: the result's name, and where it may be kept.
 
     Returns:
         (seq, batch, out), or this rank's sequence shard of it.
     """
-    out: Tensor = _RowLinear.apply(x, weight, bias, tp, named)  # type: ignore[no-untyped-call]
+    out: Tensor = _RowLinear.apply(  # type: ignore[no-untyped-call]
+        tp, named, len(xs), *xs, *weights, *biases
+    )
     return out
 
 

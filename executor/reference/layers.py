@@ -25,7 +25,8 @@ from ...spec.model.layers import (
     PatchLayer,
 )
 from ...spec.model.mixers import Attention, LatentAttention
-from .parts import SCALE, ReferenceWeights, linear, reference_latent_attention, reference_moe
+from .experts import ReferenceRouter, reference_moe
+from .parts import SCALE, ReferenceWeights, linear, reference_latent_attention
 
 LAST_RANGE_FROM = 128
 """The distance from which on T5's last bucket reaches."""
@@ -40,15 +41,22 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def run_layer(
-    layer: Layer, weights: ReferenceWeights, x: Tensor, source: Tensor | None, bias: Tensor | None
+    layer: Layer,
+    weights: ReferenceWeights,
+    x: Tensor,
+    source: Tensor | None,
+    bias: Tensor | None,
+    router: ReferenceRouter | None = None,
+    seen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """A layer's output (or final logits), and its tower's shared bias.
 
     ``x`` is tokens (batch, seq), images (batch, channels, side, side) or activations; ``source``,
-    the other tower's output; ``bias``, from an earlier block.
+    the other tower's output; ``bias``, from an earlier block; ``router``, of its experts;
+    ``seen``, 0 within documents and -inf between them, (batch, 1, seq, seq).
     """
     if isinstance(layer, BlockLayer):
-        return _block(layer, weights, x, source, bias)
+        return _block(layer, weights, x, source, bias, router, seen)
     if isinstance(layer, EmbeddingLayer):
         return _embedding(layer, weights, x), None
     if isinstance(layer, PatchLayer):
@@ -101,12 +109,14 @@ def _block(
     x: Tensor,
     source: Tensor | None,
     bias: Tensor | None,
+    router: ReferenceRouter | None,
+    seen: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     spec, feed = layer.attention, layer.mlp
     if isinstance(spec, Attention) and spec.relative_buckets:
         bias = _relative_bias(spec, weights["relative.weight"], x.shape[1])
     parts: list[tuple[str, Callable[[Tensor], Tensor]]] = [
-        ("attention", lambda h: _mixed(layer, weights, h, bias))
+        ("attention", lambda h: _mixed(layer, weights, h, bias, seen))
     ]
     if (cross := layer.cross_attention) is not None:
         if source is None:
@@ -114,7 +124,7 @@ def _block(
         parts.append(
             ("cross", lambda h: _attention(layer, cross, weights, h, source, None, "cross_"))
         )
-    parts.append(("mlp", lambda h: _fed_forward(feed, weights, h)))
+    parts.append(("mlp", lambda h: _fed_forward(feed, weights, h, router)))
 
     def normed(name: str, h: Tensor) -> Tensor:
         return _norm(layer.norm, layer.norm_eps, weights, f"{name}_norm", h)
@@ -134,19 +144,29 @@ def _block(
     return x, bias
 
 
-def _mixed(layer: BlockLayer, weights: ReferenceWeights, x: Tensor, bias: Tensor | None) -> Tensor:
+def _mixed(
+    layer: BlockLayer,
+    weights: ReferenceWeights,
+    x: Tensor,
+    bias: Tensor | None,
+    seen: Tensor | None,
+) -> Tensor:
     spec = layer.attention
     if isinstance(spec, LatentAttention):
         return reference_latent_attention(spec, layer.norm_eps, weights, x)
     if not isinstance(spec, Attention):
         raise TypeError("the reference has attention and latent attention")
-    score_bias = bias if spec.relative_buckets or spec.shared_bias else None
+    score_bias = bias if spec.relative_buckets or spec.shared_bias else seen
     return _attention(layer, spec, weights, x, x, score_bias, "")
 
 
-def _fed_forward(spec: FeedForward | None, weights: ReferenceWeights, x: Tensor) -> Tensor:
+def _fed_forward(
+    spec: FeedForward | None, weights: ReferenceWeights, x: Tensor, router: ReferenceRouter | None
+) -> Tensor:
     if isinstance(spec, Moe):
-        return reference_moe(spec, weights, x)
+        if router is None:
+            raise TypeError("experts have a router")
+        return reference_moe(spec, weights, x, router)
     if not isinstance(spec, Mlp):
         raise TypeError("the reference has MLPs and experts")
     return _mlp(spec, weights, x)

@@ -12,16 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...spec.model.experts import experts_of
 from ...spec.model.layers import Layer, PatchLayer
 from ...spec.model.towers import layer_contexts
 from ...spec.plan.plan import Plan
 from ...spec.plan.relative_position_bias import table_blocks
 from ...spec.workload.training import LayerTraining, parameters_with_adapters
+from ..data.prepared import PreparedBatches
 from ..engine.lion import Lion
 from ..engine.loss_scale import LossScale
 from ..engine.optimizer_step import AdamWOptions
 from ..stage.initial_weights import InitialWeights, parameter_name, tied_source
 from ..stage.weight_source import WeightSource, full_ranges
+from .experts import reference_routers
 from .layers import SCALE, run_layer
 
 SLICE_TOKENS = 8192
@@ -65,6 +68,9 @@ class Reference:
         self.optimizer = self._make_optimizer(adamw)
         self._learning_rate, self._last_step = adamw.learning_rate, last_step
         self.loss_scale = LossScale() if dtype is torch.float16 else None
+        self.routers = reference_routers(plan, seed, device)
+        self.balances: list[tuple[float, float]] = []
+        """Auxiliary loss and z-loss of each step, without coefficients, summed over layers."""
 
     def _make(
         self, plan: Plan, index: int, layer: Layer, training: LayerTraining, weights: WeightSource
@@ -103,19 +109,50 @@ class Reference:
         self.optimizer.zero_grad(set_to_none=True)
         batch, seq = self.workload.global_batch, self.workload.seq_len
         at_once = max(1, SLICE_TOKENS // seq)
-        total = 0.0
+        if self.routers:  # groups are of a micro-batch
+            whole = self.plan.program.micro_batch_samples
+            at_once = max(1, at_once // whole) * whole
+        total, self._tallied = 0.0, [0.0, 0.0]
+        for router in self.routers.values():
+            router.step = self.step_index
+            router.load.zero_()
         for first in range(0, batch, at_once):
             numbers = range(first, min(first + at_once, batch))
             samples = [self.batch(self.step_index, number) for number in numbers]
-            loss = self._loss(torch.stack(samples).to(self.device))
-            scaled: Tensor = loss * (1.0 if self.loss_scale is None else self.loss_scale.value)
+            for router in self.routers.values():
+                router.first = first
+            loss = self._loss(torch.stack(samples).to(self.device), self._seen(numbers))
+            balanced = loss + self._balance_losses()
+            scaled: Tensor = balanced * (1.0 if self.loss_scale is None else self.loss_scale.value)
             scaled.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         if self.loss_scale is not None:
             for parameter in self.parameters.values():
                 if parameter.grad is not None:
                     parameter.grad.div_(self.loss_scale.value)
+        self.balances.append((self._tallied[0], self._tallied[1]))
         return total
+
+    def _balance_losses(self) -> Tensor:
+        """The slice's losses that balance, with their coefficients."""
+        total = torch.zeros((), device=self.device)
+        for index, router in self.routers.items():
+            moe = experts_of(self.layers[index])
+            losses, router.losses = router.losses, [torch.zeros(()), torch.zeros(())]
+            if moe is None or moe.balance is None:
+                continue
+            total = total + moe.balance.aux_loss * losses[0] + moe.balance.z_loss * losses[1]
+            self._tallied = [
+                a + float(b.detach()) for a, b in zip(self._tallied, losses, strict=True)
+            ]
+        return total
+
+    def _move_biases(self) -> None:
+        for index, router in self.routers.items():
+            moe = experts_of(self.layers[index])
+            if moe is not None and moe.balance is not None and moe.balance.bias_rate:
+                error = (router.load.mean() - router.load).sign()
+                router.bias += moe.balance.bias_rate * error
 
     def update(self) -> None:
         """Clip gradients and step the optimizer, unless fp16 gradients overflowed."""
@@ -132,6 +169,7 @@ class Reference:
             limit = self.workload.gradient_clip_norm
             nn.utils.clip_grad_norm_(self.parameters.values(), limit, foreach=False)
         self.optimizer.step()
+        self._move_biases()
         self.step_index += 1
 
     def gradients(self) -> dict[str, Tensor]:
@@ -145,9 +183,28 @@ class Reference:
         index = int(name.split(".")[1])  # a copy of a table of relative positions
         return name.replace(f"layers.{index}.", f"layers.{table_blocks(self.plan.model)[index]}.")
 
-    def _loss(self, records: Tensor) -> Tensor:
+    def _seen(self, numbers: range) -> Tensor | None:
+        """0 within the documents of these samples, -inf between them; None for one each."""
+        if self.workload.lengths is None or not isinstance(self.batch, PreparedBatches):
+            return None
+        seq = self.workload.seq_len
+        owners = torch.stack(
+            [
+                torch.bucketize(
+                    torch.arange(seq),
+                    torch.tensor(self.batch.documents(self.step_index, number)),
+                    right=True,
+                )
+                for number in numbers
+            ]
+        )
+        seen = torch.zeros(len(owners), 1, seq, seq, dtype=self.dtype)
+        apart = owners[:, None, :, None] != owners[:, None, None, :]
+        return seen.masked_fill(apart, -torch.inf).to(self.device)
+
+    def _loss(self, records: Tensor, seen: Tensor | None) -> Tensor:
         cut = _ReferenceInputs(self.plan, records)
-        x = self._scores(cut)
+        x = self._scores(cut, seen)
         targets = cut.targets(x.shape[1])
         losses = F.cross_entropy(x.float().flatten(0, 1), targets.flatten(), reduction="sum")
         return losses / (self.workload.global_batch * x.shape[1])
@@ -157,7 +214,7 @@ class Reference:
         with torch.no_grad():
             return self._scores(_ReferenceInputs(self.plan, tokens.to(self.device))).float()
 
-    def _scores(self, cut: _ReferenceInputs) -> Tensor:
+    def _scores(self, cut: _ReferenceInputs, seen: Tensor | None = None) -> Tensor:
         """The last layer's output before its loss."""
         outputs: dict[int, Tensor] = {}
         x, bias, start = cut.records, None, 0
@@ -170,7 +227,7 @@ class Reference:
                 outputs[index - 1], bias = x, None
                 x, start = cut.data(layer, place.tokens, start)
             source = outputs[place.read[0].layer] if place.read else None
-            x, bias = run_layer(layer, cast, x, source, bias)
+            x, bias = run_layer(layer, cast, x, source, bias, self.routers.get(index), seen)
         return x
 
 

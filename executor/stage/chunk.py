@@ -3,7 +3,7 @@
 Sharding is torch's fully_shard, one unit per layer under one root per chunk. The lattice of degrees
 maps onto it: the mesh shards over the optimizer's degree and replicates over the rest; parameters
 of degree 1 stay gathered between forward and the last backward; gradients of degree 1 are reduced
-only by the last micro-batch's backward.
+only by the last micro-batch's backward; other degrees are in ``nested_degrees``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from ..models.deferred_gradients import DeferredGradients
 from ..models.heads import Head
 from ..models.layer import LayerBuild, LayerModule
 from ..models.lora import backward_boundary
+from . import nested_degrees
 from .expert_shards import expert_placement, ignored_parameters
 from .hpz import keep_secondary_shards
 from .initial_weights import TIED_WEIGHT, TOKEN_WEIGHT, InitialWeights, fill_layer
@@ -191,12 +192,18 @@ class Chunk(nn.Module):
             if isinstance(module, FSDPModule)
         ]
 
+    def begin_step(self) -> None:
+        """Forget what was gathered of the last step's weights."""
+        for unit, _ in self.units():
+            nested_degrees.begin_step(unit)
+
     def set_last_micro_batch(self, last: bool) -> None:
         """Arm the next backward: only the last one reduces and frees."""
         for unit, strategy in self.units():
             shard = strategy.shard
             unit.set_requires_gradient_sync(last or shard.reduces_each_micro_batch, recurse=False)
             unit.set_reshard_after_backward(last or shard.gathers_each_use, recurse=False)
+            nested_degrees.set_last_micro_batch(unit, last)
 
 
 def needs_sharding_wrapper(
@@ -372,6 +379,7 @@ def _shard_unit(
     _sum_gradients(fsdp_unit)
     if strategy.shard.secondary_parameters > 1:
         keep_secondary_shards(fsdp_unit, strategy, process_groups)
+    nested_degrees.nest_degrees(fsdp_unit, strategy, process_groups)
     return fsdp_unit
 
 

@@ -7,8 +7,6 @@ would hang ranks of other stages; so it gets ours, below its public surface.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
@@ -16,6 +14,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import HSDPMeshInfo
 
 from ...spec.strategy import LayerStrategy
 from ..groups.process_groups import ProcessGroups
+from ..torch_compat import parameter_groups
 
 
 def keep_secondary_shards(
@@ -26,8 +25,7 @@ def keep_secondary_shards(
     Experts keep shards among ranks with the same experts, or none, and are then gathered as before
     the forward pass. ``unit`` is sharded and frees its parameters after forward.
     """
-    state: Any = unit._get_fsdp_state()
-    for group in state._fsdp_param_groups:
+    for group in parameter_groups(unit):
         if group.mesh_info.mesh is process_groups.data_mesh(strategy):
             mesh: DeviceMesh | None = process_groups.secondary_mesh(strategy)
         else:
@@ -42,4 +40,12 @@ def keep_secondary_shards(
             parameter._init_sharded_post_forward_param_metadata(full)
 
 
-__all__ = ["keep_secondary_shards"]
+def drop_secondary_shards(unit: FSDPModule) -> None:
+    """Free a unit's parameters after forward whole, as without a second copy."""
+    for group in parameter_groups(unit):
+        group.post_forward_mesh_info = group.mesh_info
+        for parameter in group.fsdp_params:
+            parameter.post_forward_mesh_info = group.mesh_info
+
+
+__all__ = ["drop_secondary_shards", "keep_secondary_shards"]

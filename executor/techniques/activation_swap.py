@@ -198,7 +198,7 @@ class Frame:
         attended = self._core(*given, **named)
         self._in_core = False
         for view in views:  # they are noted, not read
-            self.saved.storages[view.number].views -= 1
+            self.saved.unread(view)
         self._attended = self.saved.add(attended)
         self._whole.add(self._attended.number)
         return attended
@@ -234,7 +234,7 @@ class Frame:
         with self._swaps.beside(self._swaps.up):
             targets = []
             for number, storage in enumerate(self.saved.storages):
-                if again and number not in self._whole:
+                if not storage.views or (again and number not in self._whole):
                     continue
                 data = torch.empty(storage.size_bytes, dtype=torch.int8, device=self._swaps.device)
                 storage.data = data

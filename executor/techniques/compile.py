@@ -186,12 +186,13 @@ class CompiledBlock:
 
     @staticmethod
     def _projected(block: Block, x: Tensor, names: tuple[str, ...]) -> tuple[Tensor, ...]:
-        return column_linear(x, block.weights(*names), block.biases(*names), block.tp)
+        biases = [block.slot(name).bias for name in names]
+        return column_linear(x, block.weights(*names), biases, block.tp)
 
     @staticmethod
     def _row(block: Block, x: Tensor, name: str) -> Tensor:
         slot = block.slot(name)
-        return row_linear(x, slot.weight, slot.bias, block.tp)
+        return row_linear([x], [slot.weight], [slot.bias], block.tp)
 
 
 TECHNIQUE = TechniqueRun(

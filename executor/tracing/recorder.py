@@ -75,7 +75,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def _note_collective(self, name: str, args: Any) -> None:
-        collective = _collective(name, args)
+        collective = collective_of(name, args)
         if collective is not None and collective.kind == "send_recv":
             self._note_ring(name, collective)
         elif collective is not None:
@@ -256,7 +256,7 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def _collective(name: str, args: Any) -> Collective | None:
+def collective_of(name: str, args: Any) -> Collective | None:
     """Collective of a c10d operation; None for bookkeeping such as barriers."""
     kind = _KINDS.get(name)
     if kind is None:

@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +31,7 @@ from ..data.tasks import plan_task
 from ..engine.engine import Engine
 from ..groups.process_groups import ProcessGroups
 from ..groups.rank_layout import plan_world_size, stage_layout
-from ..models.moe.routing import clear_row_numbers
+from ..models.moe.order import clear_row_numbers
 from ..stage.options import BuildOptions
 from ..technique import RunTechniques, TechniqueRun
 from ..techniques import SHIPPED
@@ -105,18 +104,7 @@ def _shortened(plan: Plan) -> tuple[Plan, Plan | None]:
     enough = 2 * stages * plan.program.chunks_per_stage
     if schedule.microbatches <= enough + stages:
         return plan, None
-    return _with(plan, enough), _with(plan, enough + stages)
-
-
-def _with(plan: Plan, microbatches: int) -> Plan:
-    program = plan.program
-    batch = microbatches * program.micro_batch_samples
-    schedule = replace(program.schedule, microbatches=microbatches)
-    return replace(
-        plan,
-        programs=(replace(program, schedule=schedule),),
-        workloads={**plan.workloads, program.workload: replace(plan.workload, global_batch=batch)},
-    )
+    return plan.with_microbatches(enough), plan.with_microbatches(enough + stages)
 
 
 class _DryStep(NamedTuple):

@@ -1,7 +1,6 @@
 """The train job: build, run, measure, verify and trace a plan.
 
-Measured steps run alone: live bytes, and the trace, each take an extra step after the last one.
-Extra steps go on training, but report no loss.
+Live bytes and the trace each take a step after the measured ones, which reports no loss.
 """
 
 from __future__ import annotations
@@ -23,10 +22,12 @@ from ...spec.errors import InputError, one_of
 from ...spec.plan.plan import Plan, plan_of
 from ...spec.plan.technique_groups import used_techniques
 from .. import torch_compat
+from ..checkpoint.foreign.restore import continue_reference
+from ..checkpoint.foreign.weights import ForeignWeights
 from ..checkpoint.loader import FoundCheckpoint
-from ..checkpoint.reference_state import fill_reference
 from ..checkpoint.session import CheckpointSession, run_facts
 from ..checkpoint.settings import CheckpointSettings
+from ..checkpoint.storage.far_path import is_url
 from ..data.prepared import recipe_hash
 from ..data.records import data_batches, random_batches
 from ..data.tasks import Batch
@@ -34,7 +35,6 @@ from ..engine.engine import Engine, StepResult
 from ..engine.optimizer_step import AdamWOptions
 from ..host.process_memory import peak_resident_bytes, reset_peak, resident_bytes
 from ..host.transfers import release
-from ..huggingface.run_endpoints import RunEndpoints, default_tokenizer
 from ..launch.consistency import gather_json, require_consistency, text_digest
 from ..launch.fault_injection import Fault, FaultList, attempt_of
 from ..launch.preflight import preflight
@@ -49,11 +49,14 @@ from ..stage.technique_hooks import hides_bytes
 from ..stage.weight_source import WeightSource
 from ..technique import RunTechniques
 from ..techniques import SHIPPED
-from ..tracing.step_memory import StepMemory, by_stage, follow_step
+from ..tracing.sent_bytes import follow_bytes
+from ..tracing.step_memory import StepMemory
 from ..tracing.traced_step import trace_step
 from .loop import StepHooks, reported_norm, run_steps
 from .loss_file import NAME as LOSSES_NAME
-from .loss_file import LossFile
+from .loss_file import LossFile, rank_loss_file
+from .routing_trace import RoutingTrace
+from .run_endpoints import RunEndpoints, default_tokenizer
 from .technique_reports import technique_reports
 
 WARM_UP_STEPS = 2
@@ -66,9 +69,10 @@ class TrainSettings:
     """Settings of a run beside its plan.
 
     ``data``, ``tokenizer``: paths; ``random_tokens``: train on noise instead of text.
-    ``init_from``: folder of a checkpoint with initial weights; ``save_hf``: folder to write at the
+    ``init_from``: folder with initial weights, of any kind; ``save_hf``: folder to write at the
     end. ``out_dir``: folder of ``losses.csv``, that of the checkpoints if None. ``trace_file``:
     Perfetto trace of a step, with memory if ``follow_bytes``; ``trace`` alone only reports times.
+    ``routing_trace``: CSV of the rows of each expert.
     ``kernels``: one of ``KERNEL_POLICIES``. ``compiler``: of compiled layers. ``steps``: the step
     to reach, counted across resumes from ``checkpoint``. ``faults``: for tests.
     """
@@ -87,6 +91,7 @@ class TrainSettings:
     trace: bool = False
     trace_file: str | None = None
     follow_bytes: bool = True
+    routing_trace: str | None = None
     compiler: Compiler = "inductor"
     adamw: AdamWOptions = field(default_factory=AdamWOptions)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
@@ -101,9 +106,9 @@ class TrainSettings:
 
     @property
     def loss_folder(self) -> Path | None:
-        """Folder of ``losses.csv``; None to keep none."""
+        """Folder of ``losses.csv``; None to keep none, as beside checkpoints by URL."""
         folder = self.out_dir or self.checkpoint.folder
-        return None if folder is None else Path(folder)
+        return None if folder is None or is_url(folder) else Path(folder)
 
 
 def train(
@@ -138,7 +143,7 @@ def train(
     preflight(plan, context.device, techniques.values)
     ran = _trained(plan, context, settings, batch, techniques, endpoints, facts[TEXT])
     release(context.device)  # the engine refers to itself; a next one would be built beside it
-    if ran.result is not None and settings.verify and "stopped" not in ran.result:
+    if ran.result and settings.verify and "stopped" not in ran.result:
         ran.result["verify"] = _verify(plan, context, settings, batch, ran, endpoints)
     return ran.result
 
@@ -149,7 +154,7 @@ class _Ran(NamedTuple):
     result: dict[str, Any] | None
     steps: list[StepResult]
     gradients: dict[str, Tensor]
-    begun_at: FoundCheckpoint | None
+    begun_at: FoundCheckpoint | ForeignWeights | None
 
 
 def _trained(
@@ -175,12 +180,14 @@ def _trained(
         if settings.verify and engine.step_index == first:
             gradients.update(gather_gradients(engine))
 
-    losses = _loss_file(settings, context, first, checkpoints.resumed)
-    hooks = _hooks(settings, context, checkpoints, inspect, losses)
+    losses = rank_loss_file(settings.loss_folder, context, first, checkpoints.resumed)
+    routing = RoutingTrace(engine, settings.routing_trace)
+    hooks = _hooks(settings, context, checkpoints, routing, inspect, losses)
     steps, stopped = run_steps(
         engine, settings.steps, context, hooks, StepAgreement(_get_default_store())
     )
     checkpoints.finish()
+    routing.write()
     growth = gather_json(peak_resident_bytes() - before_bytes, context.device)
     reports = technique_reports(plan, engine)
     if stopped is not None:
@@ -189,34 +196,19 @@ def _trained(
     endpoints.save(engine)
     where = None if settings.trace_file is None else Path(settings.trace_file)
     memory: StepMemory | None = None
-    peaks: dict[str, list[int]] = {}
+    peaks: dict[str, list[Any]] = {}
     if settings.follow_bytes and not hides_bytes(plan, context.device, techniques):
-        memory = follow_step(engine, snapshot=where is not None)
-        peaks = by_stage(engine, memory)
+        memory, peaks = follow_bytes(engine, snapshot=where is not None)
     traced = trace_step(engine, where, memory) if settings.trace or where is not None else None
     engine.close()
     if context.rank:
-        return _Ran(None, steps, gradients, checkpoints.resumed)
+        return _Ran(None, steps, gradients, checkpoints.begun_at)
     result = _result(settings, engine, steps, peaks, growth, traced)
     if reports:
         result["techniques"] = reports
     if (saved := checkpoints.document()) is not None:
         result["checkpoint"] = saved
-    return _Ran(result, steps, gradients, checkpoints.resumed)
-
-
-def _loss_file(
-    settings: TrainSettings, context: RankContext, done: int, resumed: FoundCheckpoint | None
-) -> LossFile | None:
-    """Rank 0's file of losses, if one is kept."""
-    if settings.loss_folder is None or context.rank:
-        return None
-
-    def note(text: str) -> None:
-        context.emit({"event": "note", "text": text})
-
-    root = None if resumed is None else resumed.folder.parent
-    return LossFile(settings.loss_folder, done, root, note)
+    return _Ran(result, steps, gradients, checkpoints.begun_at)
 
 
 def _stopped_result(
@@ -256,6 +248,7 @@ def _facts(plan: Plan, settings: TrainSettings, batch: Batch) -> dict[str, str]:
         "--verify": str(settings.verify),
         "--lr": str(settings.adamw.learning_rate),
         "--trace": str(settings.trace or settings.trace_file is not None),
+        "--routing-trace": str(settings.routing_trace is not None),
         "--checkpoint, --every, --resume": str(settings.checkpoint),
         TEXT: text_digest(batch, plan.workload.global_batch) + _recipe(settings),
     }
@@ -318,6 +311,7 @@ def _hooks(
     settings: TrainSettings,
     context: RankContext,
     checkpoints: CheckpointSession,
+    routing: RoutingTrace,
     inspect: Callable[[], None],
     losses: LossFile | None,
 ) -> StepHooks:
@@ -327,25 +321,28 @@ def _hooks(
     def look(step: int) -> None:
         faults.inject(context.rank, step, "update", attempt)
         inspect()
+        checkpoints.before_update()
+
+    def done(step: int, last: bool) -> None:
+        routing.end_step(step)
+        checkpoints.after_step(step, last)
 
     def report(event: dict[str, Any]) -> None:
         if losses is not None:
             losses.add(event)
         context.emit(event)
 
-    return StepHooks(
-        begin=lambda step: faults.inject(context.rank, step, "begin", attempt),
-        inspect=look,
-        report=report,
-        done=checkpoints.after_step,
-    )
+    def begin(step: int) -> None:
+        faults.inject(context.rank, step, "begin", attempt)
+
+    return StepHooks(begin=begin, inspect=look, report=report, done=done)
 
 
 def _result(
     settings: TrainSettings,
     engine: Engine,
     steps: list[StepResult],
-    peaks: dict[str, list[int]],
+    peaks: dict[str, list[Any]],
     growth: list[int],
     traced: dict[str, Any] | None,
 ) -> dict[str, Any]:
@@ -358,6 +355,8 @@ def _result(
         "losses": [step.loss for step in steps],
         **peaks,
     }
+    if balances := [step.balance.to_document() for step in steps if step.balance]:
+        measured["balance"] = {key: [found[key] for found in balances] for key in balances[0]}
     result = {
         "plan_hash": plan.hash,
         "measured": measured,
@@ -393,8 +392,7 @@ def _verify(
         last_step=settings.steps,
         weight_source=endpoints.weight_source,
     )
-    if ran.begun_at is not None:
-        fill_reference(reference, ran.begun_at)
+    continue_reference(reference, ran.begun_at, settings.checkpoint.new_stage)
     verification = verify(plan, reference, [step.loss for step in ran.steps], ran.gradients)
     verification.check()
     return verification_document(verification)

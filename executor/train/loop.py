@@ -60,6 +60,7 @@ def run_steps(
                         "gradient_norm": reported_norm(step),
                         "time_s": step.time_s,
                         **({"skipped": True} if step.skipped else {}),
+                        **({"balance": step.balance.to_document()} if step.balance else {}),
                     }
                 )
             request = agreement.look(number)

@@ -12,6 +12,8 @@ from ...spec.codec import write_atomically
 from ...spec.errors import InputError
 from ...spec.files import open_file
 from ...spec.numbers import whole_number
+from ..checkpoint.loader import FoundCheckpoint
+from ..launch.rank_context import RankContext
 
 NAME = "losses.csv"
 COLUMNS = ("step", "loss", "gradient_norm", "seconds")
@@ -80,3 +82,17 @@ def earlier_rows(path: Path, done: int) -> list[list[str]]:
 def _is_step(text: str, done: int) -> bool:
     number = whole_number(text)
     return number is not None and 1 <= number <= done
+
+
+def rank_loss_file(
+    folder: Path | None, context: RankContext, done: int, resumed: FoundCheckpoint | None
+) -> LossFile | None:
+    """Rank 0's file of losses in a folder; None on other ranks, and where there is no folder."""
+    if folder is None or context.rank:
+        return None
+
+    def note(text: str) -> None:
+        context.emit({"event": "note", "text": text})
+
+    begun = None if resumed is None else resumed.folder
+    return LossFile(folder, done, begun.parent if isinstance(begun, Path) else None, note)

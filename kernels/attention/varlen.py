@@ -64,10 +64,12 @@ def _one_by_one(
 ) -> Tensor:
     ends = bounds.tolist()
     _check_bounds(ends, query.shape[0], longest)
-    kernels = Dispatcher()
+    kernels, lengths = Dispatcher(), [end - start for start, end in pairwise(ends)]
+    # Gradients of parts of a split are joined once; each slice's would fill a whole tensor.
+    split = zip(*(torch.split(t, lengths) for t in (query, key, value)), strict=True)
     parts = []
-    for start, end in pairwise(ends):
-        q, k, v = (t[start:end].unsqueeze(1) for t in (query, key, value))
+    for part in split:
+        q, k, v = (t.unsqueeze(1) for t in part)
         parts.append(flash_attention_with_lse(kernels, q, k, v, causal)[0].squeeze(1))
     return torch.cat(parts)
 

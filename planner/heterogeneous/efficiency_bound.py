@@ -52,6 +52,8 @@ class EfficiencyBound:
             return simulator.pricer.step_s
         groups = request.cluster.groups
         seconds = {group.name: self._seconds(group) for group in groups}
+        if not all(seconds[g.name][self._main] for g in groups):
+            return simulator.pricer.step_s  # a layer without products: no group is the better one
         total = sum(g.device_count / seconds[g.name][self._main] for g in groups)
         weights = {g.name: 1 / seconds[g.name][self._main] / total for g in groups}
         sample_s = sum(

@@ -40,6 +40,7 @@ def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) ->
         token_rules=not problem.objective_choice.grain,
         shards_pinned=len(problem.cluster.groups) == 1,
         executable=options.executable,
+        nested_degrees=True,
         techniques=problem.techniques,
         program=dict(problem.program),
     )

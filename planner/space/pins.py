@@ -7,12 +7,13 @@ the names of techniques.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ...spec.choices import SEQUENCE_PARALLELS
-from ...spec.errors import InputError, NotBuiltError, nearest_name, one_of
+from ...spec.errors import InputError, nearest_name, one_of
 from ...spec.model.experts import experts_of
 from ...spec.model.layers import Layer, has_block
 from ...spec.schedules.stage_order import ALL_KINDS
@@ -21,7 +22,7 @@ from ...spec.technique import layer_kind_violation
 from ...spec.technique_values import value_of_word
 from ..technique import KnownTechniques
 from ..techniques import SHIPPED
-from .shard_levels import EVERY_LEVEL, level_degrees
+from .shard_levels import EVERY_LEVEL, SECOND_COPY, level_degrees
 
 PIPELINE_KEYS = ("pp", "vpp", "schedule", "micro_batch", "dp")
 CORE_KEYS = ("tp", "cp", "ep", "etp", "sp", "shard", "recompute")
@@ -76,7 +77,6 @@ def parse_pin(
 
     Raises:
         InputError: unknown key, layers outside the model, or an impossible value.
-        NotBuiltError: a sharding that this version does not search.
     """
     head, sign, value = text.partition("=")
     key, at, layers = head.partition("@")
@@ -113,7 +113,7 @@ def _value(key: str, text: str, field: str, techniques: KnownTechniques) -> int 
         return one_of(f"{field} {key}", text, WORDS[key])
     technique = techniques.value(key)
     if technique is not None:
-        value_of_word(technique, text, f"{field} {key}")
+        techniques.pinned(technique, text, f"{field} {key}")
         return text
     if key == "shard":
         _check_form(text, f"{field} shard")
@@ -124,15 +124,20 @@ def _value(key: str, text: str, field: str, techniques: KnownTechniques) -> int 
 
 
 def _check_form(text: str, field: str) -> None:
-    if text.startswith("hpz"):
-        raise NotBuiltError(f"{field}={text}", "use zero0 to zero3 or hsdp:DEGREE")
-    degrees = level_degrees(text, dict.fromkeys(EVERY_LEVEL, 1), 1, 1, field)
-    try:
-        Sharding.from_text(degrees, _any_degree(degrees), field)
-    except InputError:
-        forms = (*LEVEL_NAMES, "hsdp", *(f"hsdp:{level}" for level in EVERY_LEVEL))
-        allowed = "zero0 to zero3, hsdp[:LEVEL|:DEGREE] or P/G/O, each a degree or a level"
-        raise InputError(field, text, allowed, nearest_name(text, forms)) from None
+    first, beside, second = text.partition(SECOND_COPY)
+    heads = [first, f"hsdp{second}"] if beside else [re.sub("^hpz(?=:|$)", "hsdp", text)]
+    for head in heads:
+        degrees = level_degrees(head, dict.fromkeys(EVERY_LEVEL, 1), 1, 1, field)
+        try:
+            Sharding.from_text(degrees, _any_degree(degrees), field)
+        except InputError:
+            kinds = ("hsdp", "hpz")
+            forms = (*LEVEL_NAMES, *kinds, *(f"{k}:{x}" for k in kinds for x in EVERY_LEVEL))
+            allowed = (
+                "zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O[+hpz:D], each a degree "
+                "or a level"
+            )
+            raise InputError(field, text, allowed, nearest_name(text, forms)) from None
 
 
 def _any_degree(text: str) -> int:

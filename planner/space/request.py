@@ -22,6 +22,7 @@ class Request:
     ``objective``: to minimize. ``single_fill``: only plans without gradient accumulation, filling
     their pipeline once. ``token_rules``: those of ``layer_splits`` on tokens, for axes without
     pins. ``shards_pinned``: a pinned level other than zero0 has several ranks to shard over.
+    ``nested_degrees``: states may shard over link levels, nested; False leaves levels alone.
     ``executable``: only plans of the bundled executor. ``values`` narrows axes to lists of values
     (tests and frameworks); None leaves an axis whole. ``techniques``: those allowed; ``program``:
     values of the whole program, which all of its plans have.
@@ -37,6 +38,7 @@ class Request:
     token_rules: bool = True
     shards_pinned: bool = False
     executable: bool = False
+    nested_degrees: bool = False
     values: dict[str, tuple[Any, ...]] | None = None
     techniques: KnownTechniques = SHIPPED
     program: dict[str, Any] = field(default_factory=dict)

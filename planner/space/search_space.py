@@ -35,7 +35,7 @@ from .layer_splits import Splits
 from .pins import CORE_KEYS, UNSHARDED, layer_allows, pinned_shardings, value_allows
 from .pipeline_shape import PipelineShape as PipelineShape
 from .request import Request as Request
-from .shard_levels import group_sizes, shardings
+from .shard_levels import group_sizes, inner_degrees, shardings
 from .technique_options import HeldValues, TechniqueOptions
 from .usual_options import UsualOptions
 
@@ -319,8 +319,9 @@ class SearchSpace:
         n = split.state_ranks(ranks)
         if n == 1 and not self._allows_unsharded(index):
             return []  # nothing to shard: a level would be met emptily
-        levels = shardings(n)
-        pins = self.request.pins
+        pins, nests = self.request.pins, self.request.nested_degrees
+        inner = inner_degrees(self._levels, split.weight_split, n) if nests else ()
+        levels = shardings(n, inner)
         pinned = pinned_shardings(pins, index, self._levels, split.weight_split, n)
         legal = [
             shard

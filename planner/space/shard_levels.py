@@ -7,7 +7,8 @@ inside the node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations_with_replacement
 
 from ...spec.cluster.cluster_spec import LEVEL_ORDER, ClusterSpec
 from ...spec.errors import InputError, nearest_name
@@ -16,6 +17,8 @@ from ...spec.strategy import Sharding
 
 USUAL_LEVEL = "intra_node"
 LEVEL_HEADS = ("hsdp", "hpz")
+SECOND_COPY = "+hpz"
+"""Between degrees and that of a second copy, which may follow as ``:LEVEL`` or ``:DEGREE``."""
 JUST_ABOVE_THE_NODE = "inter_node"
 EVERY_LEVEL = (*LEVEL_ORDER, JUST_ABOVE_THE_NODE)
 
@@ -46,6 +49,10 @@ def level_degrees(text: str, sizes: Mapping[str, int], tp: int, dp: int, field: 
     Raises:
         InputError: a level that is not among ``sizes``.
     """
+    first, beside, second = text.partition(SECOND_COPY)
+    if beside:
+        second = level_degrees(f"hpz{second}", sizes, tp, dp, field)
+        return f"{level_degrees(first, sizes, tp, dp, field)}+{second}"
     if text in LEVEL_HEADS:
         text = f"{text}:{USUAL_LEVEL}"
     head, colon, rest = text.rpartition(":")
@@ -75,10 +82,43 @@ def with_degrees(text: str, cluster: ClusterSpec, tp: int, dp: int, field: str =
     return level_degrees(text, group_sizes(cluster), tp, dp, field)
 
 
-def shardings(data_parallel: int) -> list[Sharding]:
-    """Sharding levels over ``data_parallel`` ranks: zero0 to zero3, every hsdp degree."""
-    if data_parallel == 1:
+def shardings(ranks: int, inner: Iterable[int] = ()) -> list[Sharding]:
+    """Sharding levels over ``ranks`` ranks with the same weights, and nested degrees.
+
+    Levels are zero0 to zero3 and every hsdp degree; of parameters, their second copy, gradients and
+    optimizer each may be whole, or over ``inner`` degrees, or over all ranks, nested.
+
+    Args:
+        ranks: that hold the same slice of the weights.
+        inner: degrees of the link levels, as :func:`inner_degrees`; none for levels alone.
+    """
+    if ranks == 1:
         return [Sharding()]
     levels = ["zero0", "zero1", "zero2", "zero3"]
-    levels += [f"hsdp:{d}" for d in divisors(data_parallel)[1:-1]]
-    return [Sharding.from_text(level, data_parallel) for level in levels]
+    levels += [f"hsdp:{d}" for d in divisors(ranks)[1:-1]]
+    plain = [Sharding.from_text(level, ranks) for level in levels]
+    return list(dict.fromkeys((*plain, *_nested(ranks, inner))))
+
+
+def inner_degrees(sizes: Mapping[str, int], split: int, ranks: int) -> tuple[int, ...]:
+    """Degrees over the ranks of one group of a link level, of ``ranks`` with the same weights.
+
+    Args:
+        sizes: devices in a group of each link level, as ``group_sizes``.
+        split: ranks that split weights, which are innermost.
+        ranks: that hold the same slice of the weights.
+    """
+    inside = {size // split for size in sizes.values() if size % split == 0}
+    return tuple(sorted(degree for degree in inside if 1 < degree < ranks and ranks % degree == 0))
+
+
+def _nested(ranks: int, inner: Iterable[int]) -> Iterator[Sharding]:
+    inner = tuple(inner)
+    if not inner:
+        return
+    for degrees in combinations_with_replacement((1, *inner, ranks), 3):
+        p, g, o = degrees
+        if g % p or o % g:
+            continue
+        for second in (1, *(d for d in inner if d < p and p % d == 0)):
+            yield Sharding(parameters=p, secondary_parameters=second, gradients=g, optimizer=o)

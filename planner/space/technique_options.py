@@ -210,12 +210,22 @@ class TechniqueOptions:
                 return True
         return False
 
+    @cached_property
+    def _without_layers(self) -> set[str]:
+        """Techniques that no layer of the model can have."""
+        layers = tuple(dict.fromkeys(self._layers))
+        return {
+            value.name
+            for value, _ in self._plannable
+            if all(layer_kind_violation(value, layer, value.kinds.plannable) for layer in layers)
+        }
+
     def in_play(self) -> tuple[TechniquePrice, ...]:
         """Prices of techniques possible in the space."""
         request = self._request
         named = {pin.key for pin in request.pins} | set(request.values or ())
         names = {v.name for v, choice in self._plannable if self._tries(choice) or v.name in named}
-        names -= {*self._techniques.of_programs}
+        names -= {*self._techniques.of_programs, *self._without_layers}
         return tuple(price for price in self._techniques.prices if price.name in names)
 
 

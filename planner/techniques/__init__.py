@@ -15,6 +15,8 @@ from . import (
     address_plan,
     compile,
     cpu_offload,
+    expert_pipelining,
+    gradient_windows,
     quantized_communication,
     tp_overlap,
 )
@@ -26,6 +28,8 @@ TECHNIQUES: Choices = (
     quantized_communication.TECHNIQUE,
     address_plan.TECHNIQUE,
     tp_overlap.TECHNIQUE,
+    expert_pipelining.TECHNIQUE,
+    gradient_windows.TECHNIQUE,
 )
 """One entry a module, in the order of ``spec.techniques``."""
 

@@ -16,14 +16,23 @@ from ...spec.errors import InputError, one_of
 from ...spec.inputs.quantities import QuantityKind, quantity
 from ...spec.inputs.what_if_keys import entry_of
 from ...spec.limits import MAX_SAMPLES, MAX_SEQ_LEN
+from ...spec.workload.document_lengths import ONE, lengths_text
+from ...spec.workload.expert_load import (
+    EVEN,
+    ExpertLoad,
+    RoutedLoad,
+    load_text,
+    load_violation,
+    typed_load,
+)
 from ...spec.workload.number_formats import STATE_ROLES, USUAL_STATES, rate_name
 from ...spec.workload.workload import DtypeRecord, Workload, state_formats
-from .setting import Change, Setting, Value, above_node, group_names
+from .setting import Change, Given, Setting, Value, above_node, group_names
 
 SLOWDOWNS = (1.0, 2.0)
 
 
-def changed(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+def changed(setting: Setting, path: str, value: Given, where: str) -> tuple[Setting, Change]:
     """A setting with one key changed.
 
     Args:
@@ -149,7 +158,7 @@ def _whole(path: str, value: Value, was: int, where: str) -> int:
     return int(now)
 
 
-def _work(setting: Setting, path: str, value: Value, where: str) -> tuple[Setting, Change]:
+def _work(setting: Setting, path: str, value: Any, where: str) -> tuple[Setting, Change]:
     workload = setting.workload
     if path in ("global_batch", "seq_len"):
         size: int = getattr(workload, path)
@@ -160,6 +169,15 @@ def _work(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
         optimizer = one_of(where, _word(value, where), OPTIMIZERS)
         change = Change(path, workload.optimizer, optimizer)
         workload = replace(workload, optimizer=optimizer)
+    elif path == "expert_load":
+        load = _load(setting, value, where)
+        change = Change(path, load_text(workload.expert_load), load_text(load))
+        workload = replace(workload, expert_load=load)
+    elif path == "lengths":
+        one_of(where, _word(value, where), (ONE,))
+        before = lengths_text(workload.lengths, workload.seq_len)
+        change = Change(path, before, lengths_text(None, workload.seq_len))
+        workload = replace(workload, lengths=None)
     else:
         was, word = workload.dtype, _word(value, where)
         if path == "dtype":
@@ -169,6 +187,15 @@ def _work(setting: Setting, path: str, value: Value, where: str) -> tuple[Settin
         before, after = _dtype_words(path, was), _dtype_words(path, record)
         change, workload = Change(path, before, after), replace(workload, dtype=record)
     return replace(setting, workload=workload), change
+
+
+def _load(setting: Setting, value: Given, where: str) -> ExpertLoad | None:
+    traced = isinstance(value, RoutedLoad)
+    load = value if isinstance(value, RoutedLoad) else typed_load(_word(value, where), where)
+    if reason := load_violation(setting.model, load):
+        given = "a routing trace" if traced else value
+        raise InputError(where, given, f"a load of this model ({reason})", EVEN)
+    return load
 
 
 def _dtype_words(path: str, record: DtypeRecord) -> str:
@@ -219,7 +246,7 @@ def _stack(setting: Setting, path: str, value: Value, where: str) -> tuple[Setti
     return replace(setting, words={**setting.words, key: word}), Change(path, was_word, word)
 
 
-def _word(value: Value, where: str) -> str:
+def _word(value: Given, where: str) -> str:
     if not isinstance(value, str):
         raise InputError(where, value, "a word")
     return value.strip()

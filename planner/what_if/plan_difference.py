@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...spec.plan.plan import Plan
+from ...spec.plan.shape_text import several
 from ...spec.strategy import LayerStrategy
 from ...spec.technique import TechniqueValue, Values
 from ...spec.techniques import TECHNIQUES
@@ -66,17 +66,17 @@ def _axes(plan: Plan, techniques: Values) -> dict[str, str]:
     schedule = program.schedule
     return {
         "devices": str(used),
-        "device group": _several(p.device_group for s in program.stages for p in s.devices),
-        "tp": _several(s.tp for s in strategies),
+        "device group": several(p.device_group for s in program.stages for p in s.devices),
+        "tp": several(s.tp for s in strategies),
         "pp": str(len(program.stages)),
         "vpp": str(program.chunks_per_stage),
-        "cp": _several(s.cp for s in strategies),
-        "dp": _several(s.data_parallel(ranks) for s in strategies),
-        "ep": _several(s.ep for s in strategies),
-        "etp": _several(s.etp for s in strategies),
-        "shard": _several(_shard(s, ranks) for s in strategies),
-        "sp": _several(sequence) or "none",
-        "recompute": _several(s.recompute for s in strategies),
+        "cp": several(s.cp for s in strategies),
+        "dp": several(s.data_parallel(ranks) for s in strategies),
+        "ep": several(s.ep for s in strategies),
+        "etp": several(s.etp for s in strategies),
+        "shard": several(_shard(s, ranks) for s in strategies),
+        "sp": several(sequence) or "none",
+        "recompute": several(s.recompute for s in strategies),
         **{t.name: _technique(t, plan, strategies) for t in techniques},
         "schedule": schedule.kind if len(program.stages) > 1 else "-",
         "micro-batch": f"{schedule.micro_batch} x {schedule.microbatches}",
@@ -86,12 +86,8 @@ def _axes(plan: Plan, techniques: Values) -> dict[str, str]:
 def _technique(technique: TechniqueValue, plan: Plan, strategies: tuple[LayerStrategy, ...]) -> str:
     if technique.program is not None:
         return technique.text_in_program(plan.program.techniques)
-    return _several(technique.text_of(s) for s in strategies)
+    return several(technique.text_of(s) for s in strategies)
 
 
 def _shard(strategy: LayerStrategy, ranks: int) -> str:
     return strategy.shard.level_name(strategy.state_ranks(ranks))
-
-
-def _several(values: Iterable[object]) -> str:
-    return "/".join(str(value) for value in dict.fromkeys(values))

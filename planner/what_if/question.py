@@ -12,7 +12,7 @@ from ...spec.errors import InputError
 from ...spec.inputs.what_if_keys import what_if_key
 from .changes import changed
 from .same_plan import check_setting
-from .setting import Change, Setting, Value, group_names, level_names
+from .setting import Change, Given, Setting, Value, group_names, level_names
 
 Scale = Literal["batch", "fixed"]
 SCALES: tuple[Scale, ...] = ("batch", "fixed")
@@ -37,7 +37,7 @@ class Question:
     ``scale`` is ``batch`` if the global batch grows with the devices.
     """
 
-    sets: tuple[tuple[str, Value], ...] = ()
+    sets: tuple[tuple[str, Given], ...] = ()
     sweep: Sweep | None = None
     add: ParsedCluster | None = None
     scale: Scale = "fixed"
@@ -71,13 +71,13 @@ def rows_of(question: Question, base: Setting) -> list[Row]:
 
 
 def _row(
-    question: Question, base: Setting, sets: Sequence[tuple[str, Value]], value: Value | None
+    question: Question, base: Setting, sets: Sequence[tuple[str, Given]], value: Value | None
 ) -> Row:
     setting, changes = base, list[Change]()
     if question.add is not None:
         setting, change = _added(setting, question.add)
         changes.append(change)
-    named = [("--set", path, new_value) for path, new_value in sets]
+    named: list[tuple[str, str, Given]] = [("--set", path, given) for path, given in sets]
     if question.sweep is not None and value is not None:
         named.append(("--sweep", question.sweep.path, value))
     for flag, path, new_value in _canonical(named, setting):
@@ -91,13 +91,13 @@ def _row(
 
 
 def _canonical(
-    named: list[tuple[str, str, Value]], setting: Setting
-) -> list[tuple[str, str, Value]]:
+    named: list[tuple[str, str, Given]], setting: Setting
+) -> list[tuple[str, str, Given]]:
     """Canonical keys, in the order in which they build on each other.
 
     Levels are those of the changed cluster: links of added nodes may change too.
     """
-    keys: list[tuple[str, str, Value]] = []
+    keys: list[tuple[str, str, Given]] = []
     counted = setting
     for flag, path, value in sorted(named, key=lambda item: _order(item[1])):
         levels, groups = level_names(counted.cluster), group_names(counted.cluster)

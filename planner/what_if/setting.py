@@ -18,9 +18,12 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.inputs.what_if_keys import LINK_LEVELS
 from ...spec.model.model_spec import ModelSpec
 from ...spec.report.report import Assumption
+from ...spec.workload.expert_load import RoutedLoad
 from ...spec.workload.workload import Workload
 
 Value = str | int | float
+Given = Value | RoutedLoad
+"""What a key is set to; the load of experts may be that of a routing trace."""
 
 
 class Change(NamedTuple):

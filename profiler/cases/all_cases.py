@@ -21,6 +21,7 @@ from .fused_cases import fused
 from .shaped_cases import attention, batched_matmul_cases, matmul_cases
 from .sizes import COARSE, CUDA_COARSE, CUDA_FINE, FINE, Sizes
 from .streamed_cases import memory_bound_cases, optimizer
+from .wire_cases import wire
 
 __all__ = ["COARSE", "CUDA_COARSE", "CUDA_FINE", "FINE", "Sizes", "all_cases", "sizes_for"]
 
@@ -59,4 +60,5 @@ def _cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
         yield from memory_bound_cases(rows, sizes, tensor_spec)
         yield from fused(rows, sizes, tensor_spec)
         yield from optimizer(elements, tensor_spec)
+        yield from wire(elements, tensor_spec)
     yield from batched_matmul_cases(sizes, tensor_spec)

@@ -24,9 +24,14 @@ FLASH_TYPES = ("bf16", "fp16")
 def matmul_cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
     """Matrix products (m, k) · (k, n), the right side transposed."""
     for m, k, n in product(sizes.sides, repeat=3):
-        traffic = (m * k + k * n + m * n) * tensor_spec.itemsize
-        kernel = Kernel("matmul", (m, k, n), tensor_spec.dtype, 2 * m * k * n, traffic)
-        yield Case(kernel, partial(_product, tensor_spec, m, k, n))
+        yield matmul_of(m, k, n, tensor_spec)
+
+
+def matmul_of(m: int, k: int, n: int, tensor_spec: TensorSpec) -> Case:
+    """The product (m, k) · (k, n)."""
+    traffic = (m * k + k * n + m * n) * tensor_spec.itemsize
+    kernel = Kernel("matmul", (m, k, n), tensor_spec.dtype, 2 * m * k * n, traffic)
+    return Case(kernel, partial(_product, tensor_spec, m, k, n))
 
 
 def _product(tensor_spec: TensorSpec, m: int, k: int, n: int) -> KernelRun:
@@ -44,6 +49,18 @@ def batched_matmul_cases(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case
         yield Case(mix, partial(_mix, tensor_spec, batch, seq, dim))
 
 
+def batched_matmul_of(batch: int, m: int, k: int, n: int, tensor_spec: TensorSpec) -> Case:
+    """The products (m, k) · (k, n) of a batch."""
+    traffic = batch * (m * k + k * n + m * n) * tensor_spec.itemsize
+    flops = 2 * batch * m * k * n
+    kernel = Kernel("batched_matmul", (batch, m, k, n), tensor_spec.dtype, flops, traffic)
+    return Case(kernel, partial(_batched, tensor_spec, batch, m, k, n))
+
+
+def _batched(tensor_spec: TensorSpec, batch: int, m: int, k: int, n: int) -> KernelRun:
+    return partial(tensor_spec.random(batch, m, k).bmm, tensor_spec.random(batch, k, n))
+
+
 def _scores(tensor_spec: TensorSpec, batch: int, seq: int, dim: int) -> KernelRun:
     query = tensor_spec.random(batch, seq, dim)
     return partial(query.bmm, query.transpose(1, 2))
@@ -55,21 +72,26 @@ def _mix(tensor_spec: TensorSpec, batch: int, seq: int, dim: int) -> KernelRun:
 
 def attention(sizes: Sizes, tensor_spec: TensorSpec) -> Iterator[Case]:
     """Causal flash attention, both directions, by a run's kernels."""
+    for heads, seq, dim in product(sizes.heads, sizes.sequences, sizes.head_dims):
+        yield from attention_of(heads, seq, dim, tensor_spec)
+
+
+def attention_of(heads: int, seq: int, dim: int, tensor_spec: TensorSpec) -> Iterator[Case]:
+    """Forward and backward of so many heads; none in a type that the kernels do not take."""
     on_core = tensor_spec.device.type == "cpu"
     if not on_core and tensor_spec.dtype not in FLASH_TYPES:
         return
     preparations = (_core_forward, _core_backward) if on_core else (_forward, _backward)
-    for heads, seq, dim in product(sizes.heads, sizes.sequences, sizes.head_dims):
-        shape = (1, heads, heads, seq, dim)
-        product_flops, tensor_bytes = (
-            2 * heads * seq * seq * dim,
-            heads * seq * dim * tensor_spec.itemsize,
-        )
-        directions = ((FLASH, 2, 4), (f"{FLASH}_backward", 5, 8))
-        for prepare, (op, count, tensors) in zip(preparations, directions, strict=True):
-            traffic = tensors * tensor_bytes + 4 * heads * seq  # log-sum-exp of every row
-            kernel = Kernel(op, shape, tensor_spec.dtype, count * product_flops, traffic)
-            yield Case(kernel, partial(prepare, tensor_spec, heads, seq, dim))
+    shape = (1, heads, heads, seq, dim)
+    product_flops, tensor_bytes = (
+        2 * heads * seq * seq * dim,
+        heads * seq * dim * tensor_spec.itemsize,
+    )
+    directions = ((FLASH, 2, 4), (f"{FLASH}_backward", 5, 8))
+    for prepare, (op, count, tensors) in zip(preparations, directions, strict=True):
+        traffic = tensors * tensor_bytes + 4 * heads * seq  # log-sum-exp of every row
+        kernel = Kernel(op, shape, tensor_spec.dtype, count * product_flops, traffic)
+        yield Case(kernel, partial(prepare, tensor_spec, heads, seq, dim))
 
 
 def _operands(tensor_spec: TensorSpec, heads: int, seq: int, dim: int) -> Operands:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from ...executor.host.transfers import release
+from ...spec.report.work_items import Kernel
 from ..cases.all_cases import all_cases, sizes_for
 from ..cases.case import Case, KernelRun
 from ..cases.out_of_resources import ELSEWHERE, shortage
+from ..cases.program_cases import program_cases
 from ..store.profile_rows import case_key
 from .device_timing import copies_to_miss_cache, time_on
 
@@ -52,7 +56,8 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
         context: the rank.
         payload: ``coarse`` (bool), ``dtypes``, ``budget_s``: time limit, though every kind of
             kernel is timed once; ``known``: :func:`profile_rows.case_key` of the cases that an
-            earlier sweep has timed.
+            earlier sweep has timed; ``programs``: fields of the kernels to time in place of the
+            grid of sizes, if any; one size of every kind is timed after them.
 
     Returns:
         ``rows`` as spec.cluster.machine_profile.KernelRow, the slowest rank's figure of each case,
@@ -64,7 +69,7 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
     start_s = time.perf_counter()
     rows: list[dict[str, Any]] = []
     skipped: list[dict[str, Any]] = []
-    cases = all_cases(sizes_for(device, payload["coarse"]), payload["dtypes"], device)
+    cases = _cases(payload, device)
     reported_s, reported = start_s, (0, 0)
     for number, case in enumerate(cases):
         if case_key(case.kernel) in timed:
@@ -85,6 +90,15 @@ def measure_kernels(context: RankContext, payload: dict[str, Any]) -> dict[str, 
             context.emit({"phase": "kernels", "done": len(rows), "found": results})
             reported_s, reported = time.perf_counter(), (len(rows), len(skipped))
     return {"rows": rows, "skipped": skipped}
+
+
+def _cases(payload: dict[str, Any], device: torch.device) -> Iterator[Case]:
+    sizes = sizes_for(device, payload["coarse"])
+    if programs := payload.get("programs"):
+        kernels = [Kernel(op, tuple(shape), *rest) for op, shape, *rest in programs]
+        rest_of_kinds = all_cases(sizes.middle(), payload["dtypes"], device)
+        return chain(program_cases(kernels, sizes, device), rest_of_kinds)
+    return all_cases(sizes, payload["dtypes"], device)
 
 
 def _time_or_skip(case: Case, device: torch.device, is_over: bool) -> tuple[float, float, str]:

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .learned_residual import LearnedResidual
+
 PositiveSeconds = Annotated[float, Field(gt=0)]
 
 
@@ -51,8 +53,22 @@ CopyKind = Literal[
     "nvme_write",
     "nvme_read_cached",
     "nvme_write_cached",
+    "checkpoint_copy",
+    "checkpoint_digest",
+    "checkpoint_write",
+    "checkpoint_read",
 ]
-"""Source and target of a copy; cached: through the page cache, for want of direct I/O."""
+"""Source and target of a copy; cached: through the page cache, for want of direct I/O.
+
+Those of a checkpoint are of one folder: what a rank copies to host memory and digests, and what all
+ranks together write to storage and read from it.
+"""
+CHECKPOINT_KINDS: tuple[CopyKind, ...] = (
+    "checkpoint_copy",
+    "checkpoint_digest",
+    "checkpoint_write",
+    "checkpoint_read",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +110,7 @@ class MachineProfile:
     cold and ranks drift apart, over its row. ``overlap_slowdown`` is the factor by which kernels
     and
     communication that share the device slow one another (``costmodel.pricing.overlap``), None if
-    they were not run together.
+    they were not run together. ``residual`` is what chosen programs say of the shipped prices.
     """
 
     schema_version: Literal[1] = 1
@@ -111,3 +127,4 @@ class MachineProfile:
     copies: tuple[CopyRow, ...] = ()
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] | None = None
     skipped: tuple[Skipped, ...] = ()
+    residual: LearnedResidual | None = None

@@ -102,6 +102,19 @@ class AllocatorModel:
     fragmentation: Fraction = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertChunks:
+    """Chunks in which a layer's expert rows travel, beside the products of others.
+
+    ``inside``: ranks of a node that exchange rows apart from those between nodes; 1: all at once.
+    """
+
+    forward: Annotated[int, Field(ge=1)] = 1
+    backward: Annotated[int, Field(ge=1)] = 1
+    inside: Annotated[int, Field(ge=1)] = 1
+
+
+WHOLE_ROWS = ExpertChunks()
 ANY_TECHNIQUE = "any"
 
 
@@ -116,7 +129,7 @@ class StackLimits:
     ``context_shard`` with cp.
     ``layer_cut``: stages of any layers; of equal blocks but for the first and the last stage
     (ends); or of equal numbers of layers, embedding and head counted (even). ``techniques``: those
-    that it has, or ``any``.
+    that it has, ``NAME=WORD`` for one value of one, or ``any``.
     """
 
     one_strategy: bool = False
@@ -164,7 +177,8 @@ class StackSpec:
     models of the GPT-2 kind, with layer norms and biases, are trained with it.
     ``tp_chunks``: chunks of a product that runs beside its collective (4: the medium-grained
     baseline of Flux, arXiv:2406.06858, and Megatron's userbuffers). ``product_chunks``: chunks in
-    which a layer's tensor-parallel products and collectives are issued; a technique's to set.
+    which a layer's tensor-parallel products and collectives are issued, ``expert_chunks`` those of
+    its expert rows; techniques' to set.
     ``launch_s`` is host time a lowered kernel, the Python around it included; ``pass_s`` host time
     a layer pass. ``limits``: plans that it can run. ``memory`` comes from a calibration, not from
     the catalogue.
@@ -194,6 +208,7 @@ class StackSpec:
     dropout: bool = False
     tp_chunks: Annotated[int, Field(ge=1)] = 4
     product_chunks: Annotated[int, Field(ge=1)] = 1
+    expert_chunks: ExpertChunks = WHOLE_ROWS
     overlap_slowdown: Annotated[float, Field(ge=1, le=2)] = 1.0
     launch_s: NonNegativeSeconds = 0.0
     pass_s: NonNegativeSeconds = 0.0

@@ -16,6 +16,7 @@ from ..errors import InputError, NotBuiltError, ShardwrightError, nearest_name
 from ..model.model_spec import ModelSpec
 from ..report.report import Assumption
 from .config_keys import ConfigKeys
+from .expert_balance import with_balance
 from .family import Family, decoder
 from .registry import FAMILIES
 from .unread.features import features_of, unread_type
@@ -54,7 +55,7 @@ def model_from_config(document: Mapping[str, Any], name: str, where: str) -> Mod
     config = ConfigKeys(keys.document, where, family.config_class, family.names)
     _refuse_unbuilt(config, family)
     config.known(*family.known)
-    model = family.build(config, name)
+    model = with_balance(config, model_type, family.build(config, name))
     config.note_dropout(family.dropout)
     check_unread(config, model_type)
     return model, tuple(config.assumptions)

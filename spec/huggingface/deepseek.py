@@ -50,9 +50,7 @@ def deepseek_v2(config: ConfigKeys, name: str) -> ModelSpec:
 
 def deepseek_v3(config: ConfigKeys, name: str) -> ModelSpec:
     """DeepSeek-V3: sigmoid routing, and multi-token layers."""
-    return _decoder(
-        config, name, _sigmoid_experts(config), dense=3, dense_ffn=18432, ahead=True
-    )
+    return _decoder(config, name, _sigmoid_experts(config), dense=3, dense_ffn=18432, ahead=True)
 
 
 def _sigmoid_experts(config: ConfigKeys) -> Moe:
@@ -106,9 +104,7 @@ def deepseek_v32(config: ConfigKeys, name: str) -> ModelSpec:
     attention = replace(latent_attention(config), indexer=indexer)
     moe = _sigmoid_experts(config)
     ahead = config.has(*MTP_KEYS) is not None
-    return _decoder(
-        config, name, moe, dense=3, dense_ffn=18432, ahead=ahead, attention=attention
-    )
+    return _decoder(config, name, moe, dense=3, dense_ffn=18432, ahead=ahead, attention=attention)
 
 
 def glm4_moe_lite(config: ConfigKeys, name: str) -> ModelSpec:

@@ -42,6 +42,7 @@ def qwen2_moe(config: ConfigKeys, name: str) -> ModelSpec:
         activation=activation(config, "hidden_act", "silu", gated=True),
         shared_ffn=config.count_or("shared_expert_intermediate_size", 5632),
         shared_gate=True,
+        normalize=config.flag_or("norm_topk_prob", False),
     )
     windows = qwen_window(config, layers, late=False)
     attentions = [replace(attention, window=window) for window in windows]
@@ -76,6 +77,7 @@ def qwen3_moe(config: ConfigKeys, name: str, defaults: Qwen3MoeDefaults = QWEN3_
         topk=config.count_or("num_experts_per_tok", defaults.topk),
         ffn=config.count_or("moe_intermediate_size", defaults.ffn),
         activation=activation(config, "hidden_act", "silu", gated=True),
+        normalize=config.flag_or("norm_topk_prob", False),
     )
     windows = same_window(config, layers, 4096) if uses_window(config) else [None] * layers
     attentions = [replace(attention, window=window) for window in windows]

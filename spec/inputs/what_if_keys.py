@@ -46,10 +46,16 @@ WHAT_IF_KEYS = (
     WhatIfKey("global_batch", "workload", "count", "samples a step", "1024"),
     WhatIfKey("seq_len", "workload", "count", "tokens of a sample", "2x"),
     WhatIfKey("dtype", "workload", "word", "as --dtype", "fp8"),
+    WhatIfKey(
+        "communication_dtype", "workload", "word", "as --communication-dtype", "bf16"
+    ),
     WhatIfKey("grad_dtype", "workload", "word", "as --grad-dtype", "bf16"),
     WhatIfKey("master_dtype", "workload", "word", "as --master-dtype", "none"),
     WhatIfKey("moment_dtype", "workload", "word", "as --moment-dtype", "bf16"),
     WhatIfKey("optimizer", "workload", "word", "as --optimizer", "adamw8bit"),
+    WhatIfKey("expert_load", "workload", "word", "as --expert-load; a trace with --set alone",
+              "power:1"),
+    WhatIfKey("lengths", "workload", "word", "one: each sequence is one document", "one"),
     WhatIfKey("stack", "stack", "word", "training software, as --stack", "megatron"),
     WhatIfKey("stack.attention", "stack", "word", "as --attention", "unfused"),
     WhatIfKey("stack.overlap", "stack", "word", "as --overlap", "all"),

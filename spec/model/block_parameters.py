@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .feed_forward import Mlp, Moe
 from .layers import BlockLayer, NormKind
 from .mixers import (
@@ -216,7 +218,7 @@ def _moe(block: BlockLayer) -> ParameterSpecs:
     moe, hidden = block.mlp, block.hidden
     if not isinstance(moe, Moe):
         return ()
-    specs = [*replicated_linear("router", moe.experts, hidden, moe.router_bias)]
+    specs = [*_router(moe, hidden)]
     inner = hidden if moe.latent is None else moe.latent
     if moe.latent is not None:
         specs += replicated_linear("latent_down", inner, hidden, moe.bias)
@@ -230,6 +232,18 @@ def _moe(block: BlockLayer) -> ParameterSpecs:
     if moe.shared_gate:
         specs.append(replicated("shared_expert_gate.weight", (1, hidden)))
     return tuple(specs)
+
+
+def _router(moe: Moe, hidden: int) -> ParameterSpecs:
+    """The router; X-MoE's compares in a width of its own, at a learned temperature."""
+    if moe.gate_width is None:
+        return replicated_linear("router", moe.router_outputs, hidden, moe.router_bias)
+    temperature = replicated("router_temperature", (1,))
+    return (
+        *replicated_linear("router_down", moe.gate_width, hidden, moe.router_bias),
+        replicated("router.weight", (moe.experts, moe.gate_width)),
+        replace(temperature, initial="zeros"),
+    )
 
 
 def _experts(name: str, shape: tuple[int, int, int], split_dim: int, bias: bool) -> ParameterSpecs:

@@ -1,4 +1,4 @@
-"""Dense decoder blocks, which compilation takes: pre-norm, causal self-attention and an MLP."""
+"""Dense decoder blocks, which compilation takes, and parallel ones, which share collectives."""
 
 from __future__ import annotations
 
@@ -51,4 +51,16 @@ def dense_block_violation(block: BlockLayer) -> str | None:
     return None
 
 
-__all__ = ["PLAIN_ACTIVATIONS", "dense_block_violation", "dense_parts"]
+def shares_collectives(block: BlockLayer) -> bool:
+    """True if tensor-parallel attention and MLP have one gather and one scatter each way.
+
+    Both read one normalized input and are added in one sum, which is made before the scatter.
+    """
+    attention = block.attention
+    if not isinstance(attention, Attention) or not isinstance(block.mlp, Mlp):
+        return False
+    plain = not (attention.relative_buckets or attention.shared_bias or block.cross_attention)
+    return block.parallel and block.shared_norm and plain
+
+
+__all__ = ["PLAIN_ACTIVATIONS", "dense_block_violation", "dense_parts", "shares_collectives"]

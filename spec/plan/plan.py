@@ -15,7 +15,7 @@ mean over the first layer's replicas.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Annotated, Any, Literal
 
@@ -233,6 +233,17 @@ class Plan:
             for part in plans:
                 strategies |= dict.fromkeys(self._layer_numbers(part), part.strategy)
         return tuple(strategies[i] for i in sorted(strategies))
+
+    def with_microbatches(self, count: int) -> Plan:
+        """The plan with so many micro-batches of its size, and a batch of as many."""
+        program = self.program
+        schedule = replace(program.schedule, microbatches=count)
+        workload = replace(self.workload, global_batch=count * program.micro_batch_samples)
+        return replace(
+            self,
+            programs=(replace(program, schedule=schedule),),
+            workloads={**self.workloads, program.workload: workload},
+        )
 
     def stage_strategies(
         self, stage: int, every: tuple[LayerStrategy, ...] | None = None

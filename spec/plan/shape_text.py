@@ -23,16 +23,16 @@ def shape_text(plan: Plan, techniques: Values = TECHNIQUES) -> str:
     ]
     every = [strategy for strategy, _ in placed]
     parts = [
-        f"tp {_several(f'{s.tp} ulysses' if s.ulysses else s.tp for s in every)}",
+        f"tp {several(f'{s.tp} ulysses' if s.ulysses else s.tp for s in every)}",
         f"pp {len(program.stages)}",
-        f"dp {_several(s.data_parallel(ranks) for s, ranks in placed)}",
-        _several(s.shard.level_name(s.state_ranks(ranks)) for s, ranks in placed),
+        f"dp {several(s.data_parallel(ranks) for s, ranks in placed)}",
+        several(s.shard.level_name(s.state_ranks(ranks)) for s, ranks in placed),
     ]
     if any(s.cp > 1 for s in every):
-        parts.insert(2, f"cp {_several(s.cp for s in every)}")
+        parts.insert(2, f"cp {several(s.cp for s in every)}")
     experts = [expert_text(s) for s in every if (s.ep, s.etp) != (1, 1)]
     if experts:
-        parts.insert(len(parts) - 1, _several(experts))
+        parts.insert(len(parts) - 1, several(experts))
     recomputes = {s.recompute for s in every} - {"none"}
     if recomputes:
         parts.append("recompute " + "/".join(sorted(recomputes)))
@@ -48,8 +48,10 @@ def shape_text(plan: Plan, techniques: Values = TECHNIQUES) -> str:
     return ", ".join([*parts, f"micro-batch {schedule.micro_batch} x {schedule.microbatches}"])
 
 
-def _several(values: Iterable[object]) -> str:
-    return "/".join(str(value) for value in dict.fromkeys(values))
+def several(values: Iterable[object]) -> str:
+    """Format distinct values in order, as ``zero1/zero2`` or ``1/2/8 and zero2``."""
+    texts = dict.fromkeys(str(value) for value in values)
+    return (" and " if any("/" in text for text in texts) else "/").join(texts)
 
 
 def expert_text(strategy: LayerStrategy) -> str:

@@ -14,6 +14,7 @@ from ..choices import Objective
 from ..plan.plan import Plan
 from ..plan.shape_text import shape_text
 from ..units import format_seconds
+from .checkpoint_price import CheckpointPrice
 from .training_run import TrainingRun
 
 BREAKDOWN_TERMS = (
@@ -83,7 +84,7 @@ class Prediction:
     ``mfu`` counts every score of attention, ``mfu_causal`` leaves out those that causal masks hide.
     ``tokens_per_s`` are those of all devices; both are None in documents of versions without them.
     The costs are present where prices were given: of the devices in stages and their nodes;
-    ``training`` where a number of tokens was.
+    ``training`` where a number of tokens was, ``checkpoint`` where a folder for them was.
     """
 
     feasible: bool
@@ -101,6 +102,7 @@ class Prediction:
     mfu_causal: float | None = None
     tokens_per_s: float | None = None
     training: TrainingRun | None = None
+    checkpoint: CheckpointPrice | None = None
     cost_per_token: float | None = None
     cost_per_million_tokens: float | None = None
     cost_per_step: float | None = None

@@ -61,7 +61,8 @@ class Collective(NamedTuple):
     between stages joins 2 ranks, and ``stride`` is the distance between them. ``copies``
     consecutive
     rows of an all-to-all's buffer are one token, which is sent once to a rank or node that receives
-    several of them.
+    several of them. ``over``: rows of the fullest of so many equal parts of its ranks, over their
+    mean, where ranks receive unlike numbers of an all-to-all's rows; the buffer is the fullest's.
     """
 
     kind: Literal[
@@ -78,6 +79,7 @@ class Collective(NamedTuple):
     payload_bytes: int
     dtype: str
     copies: int = 1
+    over: tuple[tuple[int, float], ...] = ()
 
 
 GROUPED_PRODUCT, WEIGHT_GRADIENT = "grouped_matmul", "grouped_matmul_wgrad"
@@ -178,6 +180,8 @@ ATEN_NAMES: dict[str, str] = {
     "embedding_dense_backward": "embedding_backward",
     "index_select": "gather",
     "index_add": "scatter_add",
+    "expert_bias": "add",
+    "expert_bias_sum": "sum",
     "scatter": "scatter_add",
     "_softmax": "softmax",
     "_softmax_backward_data": "softmax_backward",

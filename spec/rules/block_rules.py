@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import nearest_divisor
-from ..model.feed_forward import Moe
+from ..model.feed_forward import BALANCED_GATES, Moe
 from ..model.layers import BlockLayer
 from ..model.mixers import Attention, DeltaRule, LatentAttention, Mixer, ParallelMixers, StateSpace
 from .problem import Problem
@@ -101,3 +101,51 @@ def _expert_problems(moe: Moe) -> Iterator[Problem]:
         yield Problem("topk", moe.topk, allowed, reachable)
     if moe.shared_gate and not moe.shared_ffn:
         yield Problem("shared_gate", "true", "false without shared experts")
+    yield from _gate_problems(moe)
+    yield from _balance_problems(moe)
+
+
+GATE_TOPK = {"switch": 1, "gshard": 2, "soft": 1}
+"""Experts of a token that a gate's definition fixes; 1 where slots take their place."""
+
+
+def _gate_problems(moe: Moe) -> Iterator[Problem]:
+    gate, fixed = moe.gate, GATE_TOPK.get(moe.gate)
+    if fixed is not None and moe.topk != fixed:
+        yield Problem("topk", moe.topk, f"{fixed} with the gate {gate}", fixed)
+    if (gate == "xmoe") != (moe.gate_width is not None):
+        given = "left out" if moe.gate_width is None else moe.gate_width
+        yield Problem("gate_width", given, "a width with the gate xmoe, and with no other")
+    if gate != "soft" and moe.slots != 1:
+        yield Problem("slots", moe.slots, "1 but for the gate soft", 1)
+    if gate == "soft" and moe.capacity_factor is not None:
+        yield Problem("capacity_factor", moe.capacity_factor, "none with the gate soft; use slots")
+    others = (
+        ("score", moe.score, "softmax"),
+        ("groups", moe.groups, 1),
+        ("weigh", moe.weigh, "outputs"),
+        ("normalize", moe.normalize, True),
+    )
+    for name, given, usual in others if gate != "topk" else ():
+        if given != usual:
+            yield Problem(name, str(given).lower(), f"{usual} with the gate {gate}", usual)
+    if moe.capacity_factor is None and moe.capacity_order != "position":
+        yield Problem("capacity_order", moe.capacity_order, "position without a capacity_factor")
+    if gate in BALANCED_GATES and moe.capacity_order != "position":
+        yield Problem("capacity_order", moe.capacity_order, f"position with the gate {gate}")
+
+
+def _balance_problems(moe: Moe) -> Iterator[Problem]:
+    balance = moe.balance
+    if balance is None:
+        return
+    if moe.gate in BALANCED_GATES:
+        yield Problem("balance", "given", f"none with the gate {moe.gate}, which is balanced")
+    if not (balance.has_loss or balance.bias_rate or balance.jitter):
+        yield Problem("balance", "all 0", "an aux_loss, z_loss, bias_rate or jitter above 0")
+    if balance.jitter >= 1:
+        yield Problem("balance.jitter", balance.jitter, "below 1: factors stay above 0", 0.01)
+    if balance.per == "sequence" and not balance.aux_loss:
+        yield Problem("balance.per", "sequence", "group without an aux_loss", "group")
+    if balance.jitters == "input" and not balance.jitter:
+        yield Problem("balance.jitters", "input", "router without a jitter", "router")

@@ -5,9 +5,11 @@ It runs decoders, encoders (BERT, ViT) and encoder-decoders (T5) of attention an
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..model.experts import experts_of
 from ..model.feed_forward import Mlp, Moe
 from ..model.layers import (
     BlockLayer,
@@ -21,6 +23,7 @@ from ..model.layers import (
 from ..model.mixers import Attention, LatentAttention
 from ..model.model_spec import ModelSpec
 from ..model.towers import has_cross_attention
+from ..parallel.batch_partition import batch_partition
 
 if TYPE_CHECKING:
     from ..plan.plan import Plan
@@ -86,15 +89,8 @@ def unsupported_experts(moe: Moe) -> str | None:
     """Reason why the executor cannot run a mixture of experts, or None."""
     if moe.activation not in EXPERT_ACTIVATIONS:
         return f"activation {moe.activation} of experts is planned but not run yet"
-    if moe.capacity_factor is not None:
-        factor = f"a capacity factor of {moe.capacity_factor:g}"
-        return f"{factor}, which drops tokens, is planned but not run yet"
-    if moe.bias:
-        return "experts with biases are planned but not run yet"
     if moe.weigh == "inputs":
         return "experts whose inputs are weighed are planned but not run yet"
-    if moe.latent is not None:
-        return f"experts in a latent of {moe.latent} are planned but not run yet"
     return None
 
 
@@ -139,6 +135,8 @@ def unsupported_strategy(
     if strategy.weight_split > 1 and _norms_all_heads(model):
         tp = strategy.weight_split
         return f"tp {tp} over norms of all heads together is planned but not run yet; use tp 1"
+    if strategy.sequence_split > 1 and (reason := _routes_sequences(model)):
+        return f"{reason} where ranks split a sequence: planned but not run yet; use sp none, cp 1"
     if _is_one_plain_tower(model):
         return None
     model_text = "in a model of two towers or of learned relative positions"
@@ -151,6 +149,16 @@ def unsupported_strategy(
     if workload.adapters is not None:
         return f"adapters {model_text} are planned but not run yet; train full"
     return None
+
+
+@lru_cache(maxsize=256)
+def _routes_sequences(model: ModelSpec) -> str:
+    """Parts of routers that read whole sequences, as words; empty for none."""
+    mixtures = [moe for layer in model.kinds() if (moe := experts_of(layer)) is not None]
+    if any(moe.gate == "soft" for moe in mixtures):
+        return "SoftMoE"
+    by_sequence = any(moe.balance and moe.balance.per == "sequence" for moe in mixtures)
+    return "an auxiliary loss per sequence" if by_sequence else ""
 
 
 @lru_cache(maxsize=256)
@@ -173,6 +181,19 @@ def unsupported_combination(plan: Plan) -> str | None:
     for strategy in dict.fromkeys(plan.layer_strategies()):
         if reason := unsupported_strategy(plan.model, strategy, plan.workload):
             return reason
+    return _unsupported_capacity(plan)
+
+
+def _unsupported_capacity(plan: Plan) -> str | None:
+    """Reason why ranks of one stage would fill rows of different capacity, or None."""
+    mixtures = (experts_of(layer) for layer in plan.model.kinds())
+    if not any(moe is not None and moe.fills_rows for moe in mixtures):
+        return None
+    samples = plan.program.micro_batch_samples
+    for stage, strategy in itertools.product(plan.program.stages, set(plan.layer_strategies())):
+        sizes = {part.size for part in batch_partition(stage, strategy, samples)}
+        if len(stage.devices) > 1 and len(sizes) > 1:
+            return "experts of a fixed capacity on ranks with other batch shares: not run yet"
     return None
 
 
@@ -183,11 +204,20 @@ def unsupported_layer_together(layer: Layer, workload: Workload) -> str | None:
     """
     if not isinstance(layer, BlockLayer):
         return None
+    if workload.lengths is not None and (reason := _unsupported_documents(layer)):
+        return reason
     if isinstance(layer.mlp, Moe) and workload.adapters is not None:
         for name in workload.adapters.targets:
             if name.startswith("experts_"):
                 return f"lora beside {name}, the matrices of all experts, is not built; freeze them"
     return None
+
+
+def _unsupported_documents(block: BlockLayer) -> str | None:
+    mixer = block.attention
+    if isinstance(mixer, Attention) and mixer.mask == "causal" and not mixer.relative_buckets:
+        return None
+    return "documents' lengths with other than plain causal attention: planned but not run yet"
 
 
 def unsupported_together(plan: Plan) -> str | None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from ..cluster.cluster_spec import LEVEL_ORDER, ClusterSpec
 from ..model.model_spec import MAX_LAYERS, EmbeddingLayer, ModelSpec
 from ..model.towers import inserted_tokens
+from ..workload.document_lengths import lengths_violation
+from ..workload.expert_load import load_violation
 from ..workload.workload import Workload
 from .model_rules import model_problems
 from .problem import Problem
@@ -146,4 +148,6 @@ def workload_violation(model: ModelSpec, workload: Workload) -> str | None:
     inserted = inserted_tokens(model, workload.seq_len)
     if inserted > workload.seq_len:
         return f"seq_len {workload.seq_len} has no room for the {inserted} tokens of an image"
-    return None
+    if workload.lengths is not None and len(model.towers) > 1:
+        return "lengths of documents are of one tower's sequences, and the model has several"
+    return load_violation(model, workload.expert_load) or lengths_violation(workload.lengths)

@@ -131,7 +131,9 @@ def stack_violation(
     return technique_stack_violation(strategy, stack, techniques)
 
 
-def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
+def unsupported_run(
+    strategy: LayerStrategy, workload: Workload, techniques: Values = TECHNIQUES
+) -> str | None:
     """Reason why the executor cannot run a strategy and workload, or None."""
     if reason := unsupported_dtype(workload.dtype):
         return reason
@@ -141,10 +143,35 @@ def unsupported_run(strategy: LayerStrategy, workload: Workload) -> str | None:
         strategy, workload
     ):
         return reason
+    return _unsupported_degrees(strategy, workload) or _unsupported_lengths(
+        strategy, workload, techniques
+    )
+
+
+def _unsupported_lengths(
+    strategy: LayerStrategy, workload: Workload, techniques: Values
+) -> str | None:
+    """Reason why documents that share a sequence cannot run under a strategy, or None."""
+    if workload.lengths is None:
+        return None
+    if strategy.cp > 1:
+        return f"cp {strategy.cp} with documents' lengths is planned but not run yet"
+    if is_by_operation(strategy.recompute):
+        return f"recompute {strategy.recompute} with documents' lengths is planned but not run yet"
+    for technique in techniques:
+        if technique.one_document and technique.name in strategy.techniques:
+            return f"{technique.name} with documents' lengths is planned but not run yet"
+    return None
+
+
+def _unsupported_degrees(strategy: LayerStrategy, workload: Workload) -> str | None:
+    """Reason why degrees that nest cannot run, or None."""
     shard = strategy.shard
-    if shard.gradients not in (1, shard.optimizer) or shard.parameters not in (1, shard.optimizer):
-        degrees = f"{shard.parameters}/{shard.gradients}/{shard.optimizer}"
-        return f"shard {degrees} is planned but not run yet: each state over one degree or none"
+    if shard.gradients in (1, shard.optimizer) and shard.parameters in (1, shard.optimizer):
+        return None
+    degrees = f"shard {shard.parameters}/{shard.gradients}/{shard.optimizer}"
+    if workload.adapters is not None:
+        return f"{degrees} beside lora is planned but not run yet: each state over one degree"
     return None
 
 
@@ -187,15 +214,17 @@ def _unsupported_adapters(strategy: LayerStrategy, workload: Workload) -> str | 
 def unsupported_dtype(dtype: DtypeRecord) -> str | None:
     """Reason for not running with states in these formats, or None.
 
-    It holds weights, gradients and moments in fp32, reduces gradients in fp32 and computes in
-    fp32, bf16 or, with loss scaling, fp16: the records that ``--dtype`` gives for these three.
+    It holds weights, gradients and moments in fp32, reduces gradients in fp32 or bf16 and computes
+    in fp32, bf16 or, with loss scaling, fp16: the records that ``--dtype`` gives for these three.
     """
     if dtype.matmul is not None:
         return f"products in {dtype.matmul} are planned but not run yet; use bf16 or fp32"
     for role in ("gradient", "master", "moments", "communication"):
         dtype_name = getattr(dtype, role)
-        if dtype_name != "fp32":
+        if dtype_name != "fp32" and (role, dtype_name) != ("communication", "bf16"):
             return f"dtype.{role} {dtype_name} is not run yet; use fp32"
+    if dtype.communication == "bf16" != dtype.param:
+        return f"reductions in bf16 beside {dtype.param} computations are not run yet; use bf16"
     return None
 
 

@@ -50,8 +50,10 @@ def limits_violation(
         words = " or ".join(limits.sequence_parallel)
         return f"the stack {stack.name} has sequence parallelism {words} beside tp"
     if strategy.techniques and ANY_TECHNIQUE not in limits.techniques:
+        known = {technique.name: technique for technique in TECHNIQUES}
         for name in strategy.techniques:
-            if name not in limits.techniques:
+            word = known[name].text_of(strategy) if name in known else ""
+            if name not in limits.techniques and f"{name}={word}" not in limits.techniques:
                 return f"the stack {stack.name} has no {name}"
     return _shard_violation(strategy, ranks, stages, stack)
 

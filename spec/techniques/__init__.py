@@ -14,6 +14,8 @@ from . import (
     address_plan,
     compile,
     cpu_offload,
+    expert_pipelining,
+    gradient_windows,
     quantized_communication,
     tp_overlap,
 )
@@ -25,5 +27,7 @@ TECHNIQUES: Values = (
     quantized_communication.TECHNIQUE,
     address_plan.TECHNIQUE,
     tp_overlap.TECHNIQUE,
+    expert_pipelining.TECHNIQUE,
+    gradient_windows.TECHNIQUE,
 )
 """One entry a module, by the name in a plan; the other packages list theirs in this order."""

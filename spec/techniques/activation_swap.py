@@ -76,8 +76,6 @@ def legality_violation(
     mixer = layer.attention
     if isinstance(mixer, Attention) and (mixer.relative_buckets or mixer.shared_bias):
         return f"{NAME} of attention with learned biases is not built: no flash kernel does it"
-    if strategy.ulysses or strategy.cp > 1:
-        return f"{NAME} beside cp or Ulysses is not built"
     if swap.share < 1 and experts_of(layer) is not None:
         return f"{NAME} of routed experts copies all tokens: {SWAP}:1"
     if dtype.matmul is not None and swap.share < 1:
@@ -124,4 +122,5 @@ TECHNIQUE = TechniqueValue(
     legality_violation=legality_violation,
     stack_violation=stack_violation,
     joins_backward=lambda strategy: swap_of(strategy) is not None,
+    one_document=True,
 )

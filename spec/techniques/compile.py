@@ -127,4 +127,5 @@ TECHNIQUE = TechniqueValue(
     stack_violation=stack_violation,
     joins_backward=joins_backward,
     slow_start=True,
+    one_document=True,
 )

@@ -40,6 +40,7 @@ USUAL_STATES: Dtype = "fp32"
 """Format of gradients, master weights and moments where nothing else is said."""
 STATE_ROLES: dict[str, tuple[str, ...]] = {
     "grad_dtype": ("gradient", "communication"),
+    "communication_dtype": ("communication",),
     "master_dtype": ("master",),
     "moment_dtype": ("moments",),
 }

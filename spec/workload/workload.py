@@ -12,6 +12,8 @@ from ..choices import Objective, Optimizer
 from ..errors import InputError, nearest_name, one_of
 from ..limits import MAX_SAMPLES, MAX_SEQ_LEN
 from ..model.model_spec import ModelSpec
+from .document_lengths import DocumentLengths
+from .expert_load import ExpertLoad
 from .number_formats import (
     DTYPE_BYTES,
     SHORTHANDS,
@@ -94,8 +96,8 @@ class DtypeRecord:
     def with_states(self, states: Mapping[str, str]) -> DtypeRecord:
         """The record with words of state flags (``master_dtype``, …) applied.
 
-        Gradients are reduced in the format that they are kept in. ``none`` for the master: the
-        optimizer updates the parameters themselves.
+        Gradients are reduced in the format that they are kept in, unless one is given.
+        ``none`` for the master: the optimizer updates the parameters themselves.
 
         Raises:
             InputError: an unknown word.
@@ -145,6 +147,8 @@ class Workload:
 
     ``gradient_clip_norm`` is the global norm to which gradients are clipped, None for none.
     ``sft`` is the work of ``pretrain`` on packed sequences. ``frozen`` towers are not trained.
+    ``expert_load``: of each layer's experts; None: an even one. ``lengths``: of the documents in a
+    sequence, which do not see one another; None: one document.
     """
 
     task: Task = "pretrain"
@@ -156,6 +160,8 @@ class Workload:
     frozen: tuple[str, ...] = ()
     objective: Objective = "throughput"
     gradient_clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    expert_load: ExpertLoad | None = None
+    lengths: DocumentLengths | None = None
 
     @property
     def adapters(self) -> Lora | None:
@@ -165,6 +171,11 @@ class Workload:
     def layer_trainings(self, model: ModelSpec) -> tuple[LayerTraining, ...]:
         """The training of each layer of ``model``, by layer number."""
         return layer_trainings(model, self.adapters, self.frozen)
+
+    @property
+    def document_tokens(self) -> float | None:
+        """Mean tokens of a token's own document; None where a sequence is one."""
+        return None if self.lengths is None else self.lengths.attended(self.seq_len)
 
     @property
     def tokens_per_step(self) -> int:

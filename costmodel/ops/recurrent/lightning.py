@@ -129,9 +129,7 @@ def _decayed(t: Tape, x: SymbolicTensor, table: SymbolicTensor) -> SymbolicTenso
     return out
 
 
-def _concatenated(
-    t: Tape, parts: list[SymbolicTensor], shape: tuple[int, ...]
-) -> SymbolicTensor:
+def _concatenated(t: Tape, parts: list[SymbolicTensor], shape: tuple[int, ...]) -> SymbolicTensor:
     """All chunks' results, then in the order of tokens: two copies."""
     joined = t.kernel("copy", tuple(parts), t.new(shape, parts[0].dtype))
     out = t.kernel("copy", (joined,), t.like(joined))
