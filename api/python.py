@@ -16,14 +16,19 @@ from ..spec.inputs.preference import simple_within
 from ..spec.inputs.token_count import token_count
 from .catalogue.models import models_document as models
 from .client.client import Client
+from .frameworks.keep_to import kept_to, refuse_beside
 from .notebook.catalogue import clusters, validate
+from .notebook.checkpoint_handle import CheckpointHandle, checkpoint
 from .notebook.comparison_handle import ComparisonHandle
 from .notebook.data_handle import data
+from .notebook.diagnose import diagnose
 from .notebook.execute import execute, parallelize
 from .notebook.explanation_handle import ExplanationHandle
+from .notebook.import_plan import import_plan
 from .notebook.plan_handle import PlanHandle, SimulationHandle
 from .notebook.plan_source import PlanLike, priced, pricing_words
 from .notebook.simulate import handle_of, simulate
+from .notebook.size import size
 from .notebook.what_if_handle import WhatIfs
 from .planning.galvatron_flags import GALVATRON_RULE, uses_galvatron_costs
 from .planning.galvatron_report import galvatron_report
@@ -31,31 +36,38 @@ from .planning.report import memory_rule
 from .planning.solved_report import solved_report
 from .planning.training import TOKENS_FLAG, trained_report
 from .problem.arguments import SearchOptions, arguments_named
+from .problem.expert_load import LoadLike
 from .problem.model_and_cluster import ClusterLike, ModelLike
 from .problem.pins import PinsLike, pin_texts, resolve_pins
 from .problem.price_file import PricesLike
 from .problem.resolve import Inputs, resolve
+from .problem.workload_size import LengthsLike
 from .views.comparison import ComparisonSide
-from .what_if.inputs import SetValues, SweepValues, question_of
+from .what_if.inputs import SetValues, SweepValues, question_of, with_traces_read
 from .what_if.what_if import split_deadline
 from .what_if.what_if import what_if as answer_what_if
 
 INPUT_NAMES = frozenset(Inputs.__dataclass_fields__)
 __all__ = [
+    "CheckpointHandle",
     "Client",
     "PlanHandle",
     "SimulationHandle",
     "WhatIfs",
+    "checkpoint",
     "clusters",
     "compare",
     "data",
+    "diagnose",
     "errors",
     "execute",
     "explain",
+    "import_plan",
     "models",
     "parallelize",
     "plan",
     "simulate",
+    "size",
     "validate",
     "what_if",
 ]
@@ -67,10 +79,10 @@ def plan(
     cluster: ClusterLike | None = None,
     *,
     global_batch: int | None = None, global_batch_tokens: int | None = None,
-    seq_len: int | None = None,
-    dtype: str | None = None, grad_dtype: str | None = None,
-    master_dtype: str | None = None, moment_dtype: str | None = None,
-    optimizer: str | None = None, trainable: str | None = None,
+    seq_len: int | None = None, dtype: str | None = None, grad_dtype: str | None = None,
+    communication_dtype: str | None = None, master_dtype: str | None = None,
+    moment_dtype: str | None = None, optimizer: str | None = None, trainable: str | None = None,
+    expert_load: LoadLike | None = None, lengths: LengthsLike | None = None,
     memory_gib: float | None = None, host_gib: float | None = None,
     nvme_gib: float | None = None, oom_risk: float | None = None,
     stack: str | None = None, calibration: str | None = None,
@@ -78,7 +90,7 @@ def plan(
     tokens: str | float | None = None, prefer: str = "simple",
     pins: PinsLike = (), allow: str | None = None,
     top: int = 3, deadline_s: float | None = None, executable: bool = False,
-    galvatron_profile: str | Path | None = None, costs: str | None = None,
+    for_: str | None = None, galvatron_profile: str | Path | None = None, costs: str | None = None,
 ) -> PlanHandle:  # fmt: skip
     """Search for the best plan; an InfeasibleError where nothing fits.
 
@@ -90,10 +102,13 @@ def plan(
         seq_len: tokens of a sample.
         dtype: bf16, fp16, fp32, or bf16 with products in fp8, fp8-block, mxfp8 or nvfp4.
         grad_dtype: format of gradients, fp32 if None.
+        communication_dtype: format that gradients are reduced in, ``grad_dtype`` if None.
         master_dtype: format of master weights; ``none`` for no separate ones.
         moment_dtype: format of the optimizer's moments, fp32 if None.
         optimizer: adamw, adam, adamw8bit, lion, muon, sgd or adafactor.
         trainable: ``full``, ``lora:r=16,targets=q_proj,v_proj`` or ``frozen:TOWER``.
+        expert_load: ``even`` (None), ``power:A``, or the path of a routing trace.
+        lengths: path of a ``data.json`` whose documents share sequences; None: one document each.
         memory_gib: cap on a device's memory in GiB, its context included.
         host_gib: host memory per device in GiB, for offloading.
         nvme_gib: room on the host's drives per device in GiB, for offloading.
@@ -109,11 +124,12 @@ def plan(
         top: number of other plans to report.
         deadline_s: answer after so many seconds with the best plan so far.
         executable: keep to what ``PlanHandle.execute`` runs.
+        for_: keep to what a framework can run and its files can say, at its prices.
         galvatron_profile: a folder that Galvatron's profilers wrote.
         costs: with such a profile: ``galvatron`` (None) or ``ours``.
     """
     inputs = Inputs(**{name: value for name, value in locals().items() if name in INPUT_NAMES})
-    search = SearchOptions(pin_texts(pins), top, deadline_s, oom_risk, executable, prefer)
+    search = SearchOptions(pin_texts(pins), top, deadline_s, oom_risk, executable, prefer, for_)
     foreign = {"galvatron_profile": galvatron_profile, "costs": costs}
     count = None if tokens is None else token_count(tokens, TOKENS_FLAG)
     handle = _plan_handle(replace(inputs, model=_described_model(model)), search, foreign)
@@ -141,7 +157,13 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
     }
     options.check()
     within = simple_within(options.prefer)
-    galvatron, problem = uses_galvatron_costs(flags), resolve(inputs)
+    galvatron, free = uses_galvatron_costs(flags), None
+    if options.framework is None:
+        problem = resolve(inputs)
+    else:
+        beside = {"executable": options.executable, "galvatron_profile": galvatron}
+        refuse_beside(options.framework, **beside)
+        problem, free = kept_to(options.framework, inputs)
     if galvatron:
         limits = SolveOptions(top=options.top, deadline_s=options.deadline_s)
         report = galvatron_report(problem, flags["galvatron_profile"], limits)
@@ -158,6 +180,7 @@ def _plan_handle(inputs: Inputs, options: SearchOptions, foreign: dict[str, Any]
             executable=options.executable,
             simple_within=within,
         ),
+        free,
     )
     return PlanHandle(report=report, stack=problem.stack, measured=problem.measured, risk=risk)
 
@@ -256,6 +279,6 @@ def what_if(
     """
     pricing = pricing_words(stack, attention, overlap, calibration)
     baseline, inputs, risk = priced(plan, pricing, oom_risk)
-    question = question_of(set, sweep, add, scale)
+    question = with_traces_read(question_of(set, sweep, add, scale))
     budget = None if deadline_s is None else split_deadline(deadline_s)
     return WhatIfs(result=answer_what_if(baseline, question, inputs, risk, budget))

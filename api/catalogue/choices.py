@@ -13,6 +13,7 @@ from ...spec.inputs.preference import PREFERENCES
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.workload.number_formats import SHORTHANDS
 from ...spec.workload.workload import TASKS
+from ..frameworks.shipped import WRITTEN
 
 TRAINABLE_FORMS = ("full", "lora:rank=16", "lora:rank=16,targets=query,value", "frozen:TOWER")
 """What ``trainable`` may look like."""
@@ -22,6 +23,7 @@ def choices_document() -> dict[str, list[str]]:
     """Words by the name of what is asked; the usual one is not marked."""
     return {
         "dtype": list(SHORTHANDS),
+        "framework": list(WRITTEN),
         "objective": list(OBJECTIVES),
         "optimizer": list(OPTIMIZERS),
         "prefer": list(PREFERENCES),

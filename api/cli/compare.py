@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
+from .frameworks.files import refuse_beside_plans
 from .output import check_targets, emit
 from .plan_file import priced_file
 
@@ -28,6 +29,7 @@ def compare_command(flags: dict[str, Any]) -> None:
     if len(files) != 2:
         counted = {0: "nothing", 1: "1 plan file"}.get(len(files), f"{len(files)} plan files")
         raise InputError("A B", counted, "two plan files", "plan compare a.json b.json")
+    refuse_beside_plans(files, flags)
     first, second = (
         _side(file, name, flags) for file, name in zip(files, _names(files), strict=True)
     )

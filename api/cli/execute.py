@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...executor.checkpoint.storage.far_path import is_url
 from ...spec.errors import InputError, one_of
 from .output import ProgressLine, check_targets, emit, note
 from .stopped import end_if_stopped
 
 if TYPE_CHECKING:
     from ...executor.checkpoint.settings import CheckpointSettings
+    from ...executor.checkpoint.storage.paths import CheckpointPath
     from ...planner.solve.problem import Problem
     from ...spec.cluster.measured import Measured
     from ...spec.cluster.stack_spec import StackSpec
@@ -38,7 +40,9 @@ def execute_command(flags: dict[str, Any]) -> None:
     from ..problem.this_machine import require_built, require_executable
     from ..terminal.run import print_dry_run, print_execution
 
-    check_targets(json=flags["json_target"], trace=flags["trace"])
+    check_targets(
+        json=flags["json_target"], trace=flags["trace"], routing_trace=flags["routing_trace"]
+    )
     options = run_options(flags)
     path = flags["plan_file"]
     if path is None:
@@ -147,13 +151,30 @@ def _absolute_path(typed: str | None) -> Path | None:
     return None if typed is None else Path(typed).expanduser().absolute()
 
 
+def absolute_or_url(typed: str | None) -> str | None:
+    """A typed folder: a URL as it is, a path from the root."""
+    return typed if typed is None or is_url(typed) else str(_absolute_path(typed))
+
+
+def _source(typed: str | None) -> CheckpointPath | None:
+    from ...executor.checkpoint.storage.paths import checkpoint_path
+
+    place = absolute_or_url(typed)
+    return None if place is None else checkpoint_path(place)
+
+
 def _checkpoint_settings(flags: dict[str, Any]) -> CheckpointSettings:
     from ...executor.checkpoint.settings import KEEP, CheckpointSettings
 
-    folders = {name: _absolute_path(flags.get(name)) for name in ("checkpoint", "resume")}
-    folder, resume = (None if path is None else str(path) for path in folders.values())
+    folder, resume = (absolute_or_url(flags.get(name)) for name in ("checkpoint", "resume"))
     keep = flags.get("keep") or KEEP
-    return CheckpointSettings(folder=folder, every=flags.get("every"), keep=keep, resume=resume)
+    return CheckpointSettings(
+        folder=folder,
+        every=flags.get("every"),
+        keep=keep,
+        resume=resume,
+        new_stage=bool(flags.get("new_stage")),
+    )
 
 
 def run_options(flags: dict[str, Any]) -> ExecuteOptions:
@@ -174,9 +195,10 @@ def run_options(flags: dict[str, Any]) -> ExecuteOptions:
         learning_rate=learning_rate(flags["lr"]),
         kernels=one_of("--kernels", flags["kernels"] or "auto", KERNEL_POLICIES),
         trace_file=_absolute_path(flags["trace"]),
-        init_from=_absolute_path(flags["init_from"]),
+        init_from=_source(flags["init_from"]),
         save_hf=_absolute_path(flags["save_hf"]),
         out_dir=_absolute_path(flags["out_dir"]),
+        routing_trace=_absolute_path(flags["routing_trace"]),
         checkpoint=_checkpoint_settings(flags),
     )
 

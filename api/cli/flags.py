@@ -15,7 +15,6 @@ from ...spec.choices import (
     OPTIMIZERS,
     OVERLAPS,
 )
-from ...spec.errors import NotBuiltError
 from ...spec.inputs.preference import PREFERENCES
 from ...spec.limits import MAX_SEQ_LEN
 from ...spec.workload.number_formats import DTYPE_BYTES, SHORTHANDS
@@ -26,7 +25,6 @@ from .value_types import (
     OutputFileParam,
     TokenCountParam,
     WholeNumberParam,
-    flag_of,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,10 +38,13 @@ INPUT_NAMES = (
     "seq_len",
     "dtype",
     "grad_dtype",
+    "communication_dtype",
     "master_dtype",
     "moment_dtype",
     "optimizer",
     "trainable",
+    "expert_load",
+    "lengths",
     "memory_gib",
     "host_gib",
     "nvme_gib",
@@ -127,6 +128,8 @@ PROBLEM = compose(
                       "mxfp8 or nvfp4; states are fp32 unless said."),
     click.option("--grad-dtype", type=NameParam("D", _fixed_names(*DTYPE_BYTES)),
                  help="Format that gradients add up and are reduced in: fp32, bf16 or fp16."),
+    click.option("--communication-dtype", type=NameParam("D", _fixed_names(*DTYPE_BYTES)),
+                 help="Format that gradients are reduced in, if another: fp32, bf16 or fp16."),
     click.option("--master-dtype", type=NameParam("D", _fixed_names("none", *DTYPE_BYTES)),
                  help="Master weights: fp32, bf16, fp16, or none beside the parameters."),
     click.option("--moment-dtype", type=NameParam("D", _fixed_names(*DTYPE_BYTES)),
@@ -144,6 +147,13 @@ PROBLEM = compose(
                  help="full, lora:rank=16,alpha=32,targets=query,value or frozen:TOWER,…; PEFT's "
                       "names do too (lora:r=16,target_modules=all-linear); with base_dtype=nf4 or "
                       "int8 in lora, frozen layers take 4 or 8 bits."),
+    click.option("--expert-load",
+                 type=NameParam("even|power:A|FILE", _fixed_names("even", "power:1")),
+                 help="Load of each layer's experts: even (default), power:A (the k-th gets a "
+                      "share that falls as k^-A), or a trace of plan execute --routing-trace."),
+    click.option("--lengths", type=InputFileParam(), metavar="FILE",
+                 help="The data.json of plan data: documents of these lengths share a sequence, "
+                      "none sees another; left out, a sequence is one document."),
 )  # fmt: skip
 """The problem: model, machine, workload."""
 
@@ -224,10 +234,12 @@ RUN_FILES = compose(
     click.option("--trace", type=OutputFileParam(),
                  help="Write a traced step and its memory for Perfetto."),
     click.option("--dry-run", is_flag=True, help="Say which ranks would do what; run nothing."),
+    click.option("--routing-trace", type=OutputFileParam(), metavar="FILE",
+                 help="Write the tokens of each expert in each step (CSV), for --expert-load."),
     click.option("--out-dir", type=InputFileParam(), metavar="DIR",
                  help="Keep losses.csv here (default: beside the checkpoints)."),
-    click.option("--init-from", type=InputFileParam(), metavar="HF_DIR",
-                 help="Start from the weights in a folder of transformers."),
+    click.option("--init-from", type=InputFileParam(), metavar="PATH",
+                 help="Start from the weights of a checkpoint of any kind."),
     click.option("--save-hf", type=OutputFileParam(), metavar="DIR",
                  help="Write the trained weights, or adapters, as such a folder."),
 )  # fmt: skip
@@ -242,29 +254,20 @@ CHECKPOINTS = compose(
                  help="Checkpoints to keep, the newest (default 3)."),
     click.option("--resume", type=InputFileParam(), metavar="DIR",
                  help="Go on from the newest good checkpoint here, under any plan of the model."),
+    click.option("--new-stage", is_flag=True,
+                 help="With --resume: weights and moments alone, for another text or batch."),
 )  # fmt: skip
 """Checkpoints of a run."""
 
 EXECUTION = compose(RUN_OPTIONS, RUN_FILES, CHECKPOINTS)
 """All that ``plan execute`` takes beside its plan, as ``plan --execute`` does."""
 RUN_FLAGS = (
-    "steps", "verify", "lr", "data", "tokenizer", "kernels", "trace", "dry_run", "out_dir",
+    "steps", "verify", "lr", "data", "tokenizer", "kernels", "trace", "dry_run", "routing_trace",
+    "out_dir",
     "init_from", "save_hf", "checkpoint", "every", "keep", "resume",
+    "new_stage",
 )  # fmt: skip
 """Their names."""
-
-
-def not_built(*flags: str) -> Decorator[Any]:
-    """Hidden contract flags that this version refuses in one line."""
-
-    def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if value not in (None, False) and not ctx.resilient_parsing:
-            raise NotBuiltError(flag_of(param))
-
-    def option(flag: str) -> Decorator[Any]:
-        return click.option(flag, hidden=True, expose_value=False, callback=refuse)
-
-    return compose(*(option(flag) for flag in flags))
 
 
 def typed_inputs(flags: dict[str, Any]) -> dict[str, Any]:

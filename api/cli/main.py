@@ -35,15 +35,14 @@ from .flags import (
     PRICING,
     PROBLEM,
     compose,
-    not_built,
     preset_names,
 )
+from .frameworks.verbs import FOR_FRAMEWORK
 from .value_types import InputFileParam, NameParam, NumberParam, OutputFileParam, WholeNumberParam
 from .verbs import VERBS
 
 PROGRAM_NAME = "plan"
 NOT_BUILT_VERBS = (
-    "import",
     "diagnose",
     "size",
 )
@@ -149,16 +148,15 @@ def _verb_error(typed: str) -> ShardwrightError:
     EXECUTION,
     click.option("--measure-top", type=WholeNumberParam(most=10), metavar="K",
                  help="With --execute: run the best K plans and correct the prices by them."),
-    not_built("--for"),
+    FOR_FRAMEWORK,
     click.version_option(__version__, "--version", prog_name="shardwright",
                          message="%(prog)s %(version)s"),
 )  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, /, **flags: Any) -> None:
-    """Find the best hybrid-parallel training plan for a model on a cluster.
-
-    Flags alone search for a plan; with none at all, for the embedded model on this machine.
-    """
+    """Search for the best hybrid-parallel training plan of a model on a cluster.
+    Without any flags: of the embedded model on this machine.
+    """  # noqa: D205  the first screen of the help names every verb
     if ctx.invoked_subcommand is None:
         from .plan import plan_command
 

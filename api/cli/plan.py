@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from ...spec.plan.plan import Plan
     from ...spec.report.report import Report
     from ..execution.execution import ExecuteOptions
+    from ..problem.resolve import Inputs
 
 DEFAULT_TOP = 3
-ONE_RUN_FLAGS = ("trace", "dry_run", "out_dir", "save_hf", "checkpoint", "resume")
+ONE_RUN_FLAGS = ("trace", "dry_run", "routing_trace", "out_dir", "save_hf", "checkpoint", "resume")
 """Flags of a single run, which those of ``--measure-top`` would overwrite."""
 
 
@@ -34,6 +35,7 @@ class _Request:
     rule: MemoryRule
     galvatron: bool
     run: ExecuteOptions | None
+    free: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def plan_command(flags: dict[str, Any]) -> None:
         else:
             with ProgressLine("searching", "shapes") as line:
                 progress = _ShapeProgress(line, _objective_unit(problem))
-                report = solved_report(problem, replace(options, progress=progress))
+                options = replace(options, progress=progress)
+                report = solved_report(problem, options, request.free)
         report = trained_report(report, flags["tokens"])
         if flags["out"]:
             write_file(flags["out"], dump_pretty(_written(report, request)))
@@ -105,13 +108,20 @@ def _resolve(flags: dict[str, Any]) -> _Request:
     from ..problem.pins import resolve_pins
     from ..problem.resolve import Inputs, resolve
 
-    check_targets(out=flags["out"], json=flags["json_target"], trace=flags["trace"])
+    check_targets(
+        out=flags["out"],
+        json=flags["json_target"],
+        trace=flags["trace"],
+        routing_trace=flags["routing_trace"],
+    )
     run = _run_options(flags)
     rule = memory_rule(flags["oom_risk"])
     within = simple_within(flags["prefer"])
     inputs = Inputs(**typed_inputs(flags))
     galvatron = uses_galvatron_costs(flags)
-    problem = resolve(inputs)
+    problem, free = resolve(inputs), None
+    if flags["framework"] is not None:
+        problem, free = _kept_to(flags, inputs)
     if flags["galvatron_profile"] and not galvatron:
         problem = replace(problem, assumptions=(*problem.assumptions, OUR_COSTS_NOTE))
     if flags["execute"]:
@@ -135,7 +145,16 @@ def _resolve(flags: dict[str, Any]) -> _Request:
         rule=GALVATRON_RULE if galvatron else rule,
         galvatron=galvatron,
         run=run,
+        free=free,
     )
+
+
+def _kept_to(flags: dict[str, Any], inputs: Inputs) -> tuple[Problem, Problem]:
+    from ..frameworks.keep_to import kept_to, refuse_beside
+
+    name = flags["framework"]
+    refuse_beside(name, **{key: bool(flags[key]) for key in ("execute", "galvatron_profile")})
+    return kept_to(name, inputs)
 
 
 def _objective_unit(problem: Problem) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
-    """Read a plan and simulate it.
+    """Read a plan, or a framework's file, and simulate it.
 
     Returns:
         The simulation, and the memory rule that judges it.
@@ -23,8 +23,15 @@ def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule
     from ..planning.report import memory_rule, simulate_plan
     from ..problem.report_pricing import read_document
     from ..problem.resolve import Inputs, plan_pricing
+    from .frameworks.files import imported_file, is_framework_file
 
-    memory_rule(flags["oom_risk"])
+    rule = memory_rule(flags["oom_risk"])
+    if is_framework_file(file, flags.get("source")):
+        read = imported_file(file, flags)
+        problem = read.problem
+        pricing = (problem.stack, problem.measured, read.assumptions)
+        simulated = simulate_plan(read.plan, *pricing, rule.risk)
+        return simulated, rule.measured_by(simulated.simulator.pricer.machine.measured)
     document = read_document(file)
     rule = memory_rule(document.risk(flags["oom_risk"]))
     inputs = document.inputs(Inputs(**typed_inputs(flags)))

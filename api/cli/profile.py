@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...spec.errors import InputError
-from .execute import profile_progress
+from .execute import absolute_or_url, profile_progress
 from .output import ProgressLine, check_targets, emit, note
 
 if TYPE_CHECKING:
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...spec.cluster.machine_profile import MachineProfile
+    from ...spec.report.work_items import Kernel
 
 DEFAULT_BUDGET_S = 120.0
+PROGRAMS_BUDGET_S = 20.0
+"""With chosen programs, which take a third of it."""
 DEFAULT_DEVICE_BUDGET_S = 270.0
 """On GPUs, whose libraries take long to load."""
 
@@ -26,7 +29,8 @@ def profile_command(flags: dict[str, Any]) -> None:
     """Measure this machine.
 
     Raises:
-        InputError: another cluster than this machine, or no folder to keep profiles in.
+        InputError: another cluster than this machine, no folder to keep profiles in, or
+            ``--model`` or ``--dry-run`` without ``--programs``.
         RunError: a rank failed.
     """
     from ...datasets.catalogue.device import CPU
@@ -35,17 +39,26 @@ def profile_command(flags: dict[str, Any]) -> None:
     from ...spec.codec import to_document
 
     check_targets(json=flags["json_target"])
+    cluster = flags["cluster"] or "local"
+    ranks, device = _ranks(cluster)
+    programs = _programs(flags, cluster)
+    if flags.get("dry_run"):
+        _list_programs(programs, flags["json_target"])
+        return
     require_writable_folder()
-    ranks, device = _ranks(flags["cluster"] or "local")
     default_s = DEFAULT_BUDGET_S if device == CPU else DEFAULT_DEVICE_BUDGET_S
+    if programs:
+        default_s = PROGRAMS_BUDGET_S
     budget_s = flags["budget"] or default_s
     devices = f"{ranks} ranks" if device == CPU else f"{ranks} x {device}"
     note(f"measuring {devices} for up to {budget_s:g} s; leave the machine alone meanwhile")
-    folder = flags.get("nvme")
+    folder, checkpoint = flags.get("nvme"), flags.get("checkpoint")
     target = SweepTarget(
         device=device,
         storage=None if folder is None else Path(folder),
-        fresh=bool(flags.get("fresh")),
+        checkpoint=absolute_or_url(checkpoint),
+        fresh=bool(flags.get("fresh")) or bool(programs),
+        programs=tuple(programs),
     )
     with ProgressLine("measuring", "rows") as line:
         profile = measure(budget_s, ranks, _events(line), target)
@@ -55,6 +68,34 @@ def profile_command(flags: dict[str, Any]) -> None:
         _print(out, profile, path)
 
     emit({"path": path, "profile": to_document(profile)}, flags["json_target"], show)
+
+
+def _programs(flags: dict[str, Any], cluster: str) -> list[Kernel]:
+    """Kernels that ``--programs`` chooses; none without it."""
+    count = flags.get("programs")
+    if count is None:
+        for name in ("model", "dry_run"):
+            if flags.get(name):
+                flag = f"--{name.replace('_', '-')}"
+                raise InputError(flag, "given", "only beside --programs N", "--programs 60")
+        return []
+    from ..planning.model_programs import model_kernels, programs_to_time
+
+    return programs_to_time(model_kernels(flags.get("model"), cluster), count)
+
+
+def _list_programs(programs: list[Kernel], json_target: str | None) -> None:
+    rows = [
+        {"op": x.op, "shape": list(x.shape), "dtype": x.dtype, "traffic_bytes": x.traffic_bytes}
+        for x in programs
+    ]
+
+    def show(out: Console) -> None:
+        out.print(f"{len(programs)} programs would be timed, the most telling first:")
+        for x in programs:
+            out.print(f"  {x.op} {' x '.join(map(str, x.shape))} {x.dtype}")
+
+    emit({"programs": rows}, json_target, show)
 
 
 def _events(line: ProgressLine) -> Callable[[dict[str, Any]], None]:

@@ -62,6 +62,10 @@ def _simulated(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
 
 
 def _simulated_file(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
+    from .frameworks.files import is_framework_file
+
+    if is_framework_file(flags["plan_file"], flags.get("source")):
+        return priced_file(flags["plan_file"], flags)
     for name, value in flags.items():
         if name not in (*FLAGS_WITH_PLAN, "plan_file") and value is not None:
             flag = f"--{name.replace('_', '-')}"
@@ -110,12 +114,16 @@ def explain_command(flags: dict[str, Any]) -> None:
     Raises:
         InputError: no usable plan.
     """
+    from ..planning.checkpoint_price import with_checkpoint
     from ..views.explanation import explain_report
 
     check_targets(json=flags["json_target"])
     if flags["plan_file"] is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan explain plan.json")
+    checkpoint = flags.pop("checkpoint")
     simulated, rule = _simulated_file(flags)
+    if checkpoint is not None:
+        simulated = with_checkpoint(simulated)
     explanation = explain_report(simulated.report, simulated.simulation, simulated.simulator)
 
     def show(out: Console) -> None:

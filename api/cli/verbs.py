@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...spec.choices import RECOMPUTE_WORDS, SEQUENCE_PARALLELS
+from ...spec.choices import CHECKPOINT_FORMATS, RECOMPUTE_WORDS, SEQUENCE_PARALLELS
 from ...spec.limits import MAX_DEGREE, MAX_LAYERS
 from ...spec.schedules.stage_order import ALL_KINDS
 from ...spec.technique import OFF, TechniqueValue
@@ -25,6 +25,8 @@ from .flags import (
     Decorator,
     compose,
 )
+from .frameworks.verbs import FILE_OPTIONS, SOURCE, export, import_verb
+from .training.verbs import diagnose_verb, size
 from .value_types import InputFileParam, NameParam, NumberParam, OutputFileParam, WholeNumberParam
 from .what_if_flags import what_if
 
@@ -57,7 +59,7 @@ STRATEGY = compose(
     click.option("--sp", type=NameParam("S", lambda: SEQUENCE_PARALLELS),
                  help="Sequence parallelism: none, megatron or ulysses (tp splits heads)."),
     click.option("--shard", type=NameParam("S", lambda: SHARD_LEVELS),
-                 help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O (degrees or levels)."),
+                 help="zero0 to zero3, hsdp or hpz[:LEVEL|:DEGREE], or P/G/O[+hpz:D]."),
     click.option("--schedule", type=NameParam("S", lambda: ALL_KINDS),
                  help="gpipe, 1f1b, interleaved, zero_bubble, zbv or dualpipe."),
     click.option("--micro-batch", type=DEGREE, help="Samples of a micro-batch."),
@@ -74,6 +76,7 @@ STRATEGY = compose(
 )
 @PLAN_FILE
 @compose(
+    SOURCE,
     PROBLEM,
     STRATEGY,
     KERNELS,
@@ -96,7 +99,13 @@ def simulate(**flags: Any) -> None:
     "explain", options_metavar="[FLAGS]", short_help="Take step time and memory apart into terms."
 )
 @PLAN_FILE
-@compose(KERNELS, PRICING, JSON_OPTION)
+@compose(
+    KERNELS,
+    PRICING,
+    click.option("--checkpoint", type=InputFileParam(), metavar="DIR",
+                 help="Also price saving and loading, by what plan profile --checkpoint measured."),
+    JSON_OPTION,
+)  # fmt: skip
 def explain(**flags: Any) -> None:
     """Take a plan's step time and memory apart into terms that add up."""
     from .simulate import explain_command
@@ -108,7 +117,7 @@ def explain(**flags: Any) -> None:
     "compare", options_metavar="[FLAGS]", short_help="Hold two plans against each other, by term."
 )
 @click.argument("plan_files", metavar="A B", nargs=-1, type=InputFileParam())
-@compose(KERNELS, PRICING, JSON_OPTION)
+@compose(FILE_OPTIONS, KERNELS, PRICING, JSON_OPTION)
 def compare(**flags: Any) -> None:
     """Price two plans and say which is faster, what they decide otherwise and which terms differ.
 
@@ -117,32 +126,6 @@ def compare(**flags: Any) -> None:
     from .compare import compare_command
 
     compare_command(flags)
-
-
-@click.command(
-    "export", options_metavar="[FLAGS]", short_help="Write a plan as a page or a picture."
-)
-@PLAN_FILE
-@compose(
-    click.option("--to", type=NameParam("T", lambda: ("html", "svg", "png")),
-                 help="html, a page that loads nothing from elsewhere; svg or png, a picture (png "
-                      "needs matplotlib)."),
-    click.option("--out", type=OutputFileParam(), metavar="FILE",
-                 help="Where to write it (default: beside the plan)."),
-    click.option("--losses", type=InputFileParam(), metavar="losses.csv",
-                 help="Also draw the losses of a run (those of plan --execute are in its report)."),
-    KERNELS,
-    PRICING,
-)  # fmt: skip
-def export(**flags: Any) -> None:
-    """Write a plan for something else to read.
-
-    html: its stages, terms, memory, assumptions, the timeline of its step and the losses of its
-    run, in one file. svg, png: terms, stages, their layers and memory.
-    """
-    from .export import export_command
-
-    export_command(flags)
 
 
 @click.command(
@@ -174,8 +157,15 @@ def execute(**flags: Any) -> None:
                  help="Seconds that it may take (default 120, on GPUs 270; most 300)."),
     click.option("--nvme", type=InputFileParam(), metavar="FOLDER",
                  help="Also read and write a file in a folder on a drive."),
+    click.option("--checkpoint", type=InputFileParam(), metavar="FOLDER",
+                 help="Also measure a folder for checkpoints: copies, digests, writes, reads."),
     click.option("--fresh", is_flag=True,
                  help="Start over where an earlier measurement was cut short."),
+    click.option("--programs", type=WholeNumberParam(most=1000), metavar="N",
+                 help="Time N kernels of a model's plans, chosen by clusters, not the grid."),
+    click.option("--model", type=MODEL_TYPE,
+                 help="With --programs: whose plans (default: those of every preset)."),
+    click.option("--dry-run", is_flag=True, help="With --programs: only list them."),
     JSON_OPTION,
 )  # fmt: skip
 def profile(**flags: Any) -> None:
@@ -289,9 +279,7 @@ def calibrate(**flags: Any) -> None:
     calibrate_command(flags)
 
 
-@click.command(
-    "data", options_metavar="[FLAGS]", short_help="Prepare training data by a recipe."
-)
+@click.command("data", options_metavar="[FLAGS]", short_help="Prepare training data by a recipe.")
 @click.argument("recipe", metavar="RECIPE.yaml|DIR", required=False, type=InputFileParam())
 @compose(
     click.option("--out", type=OutputFileParam(), metavar="DIR",
@@ -314,6 +302,30 @@ def data(**flags: Any) -> None:
     from ..recipes.data_command import data_command
 
     data_command(flags)
+
+
+@click.command(
+    "checkpoint", options_metavar="[FLAGS]", short_help="Inspect or convert a checkpoint."
+)
+@click.argument("path", metavar="PATH", required=False, type=InputFileParam())
+@compose(
+    click.option("--to", type=NameParam("F", lambda: CHECKPOINT_FORMATS),
+                 help="Convert: to a checkpoint of ours, of torch's, or a transformers folder."),
+    click.option("--out", type=OutputFileParam(), metavar="DIR",
+                 help="Folder to write, new or empty."),
+    click.option("--model", type=MODEL_TYPE,
+                 help="Model of the weights, where the checkpoint does not say it."),
+    JSON_OPTION,
+)  # fmt: skip
+def checkpoint(**flags: Any) -> None:
+    """Say what a checkpoint of any kind holds and whether it is whole, or convert it.
+
+    Of ours, torch's distributed ones, Megatron-core's torch_dist, and safetensors. Nothing in it is
+    run. The exit code is 3 if it is damaged.
+    """
+    from ..execution.checkpoint_command import checkpoint_command
+
+    checkpoint_command(flags)
 
 
 @click.command("serve", options_metavar="[FLAGS]", short_help="Answer over HTTP.")
@@ -348,7 +360,10 @@ VERBS: dict[str, click.Command] = {
         what_if,
         explain,
         compare,
+        import_verb(STRATEGY),
         export,
+        diagnose_verb(STRATEGY),
+        size,
         execute,
         profile,
         models,
@@ -357,6 +372,7 @@ VERBS: dict[str, click.Command] = {
         validate,
         calibrate,
         data,
+        checkpoint,
         serve,
     )
 }

@@ -25,7 +25,7 @@ def what_if_command(flags: dict[str, Any]) -> None:
     """
     from ...planner.solve.garbage_collection import garbage_collection_paused
     from ..planning.report import memory_rule
-    from ..what_if.inputs import question_of
+    from ..what_if.inputs import question_of, with_traces_read
 
     check_targets(json=flags["json_target"], plot=flags["plot"])
     _check_plot(flags["plot"])
@@ -35,6 +35,7 @@ def what_if_command(flags: dict[str, Any]) -> None:
     memory_rule(flags["oom_risk"])
     sweep = flags["sweep"] or None
     question = question_of(flags["sets"], sweep, flags["add"], flags["scale"])
+    question = with_traces_read(question)
     with garbage_collection_paused(leaves=True):
         answer = _answer(flags, question)
         _emit(answer, flags)
@@ -42,12 +43,13 @@ def what_if_command(flags: dict[str, Any]) -> None:
 
 def _answer(flags: dict[str, Any], question: Any) -> WhatIf:
     from ..planning.report import memory_rule
-    from ..problem.report_pricing import read_document
     from ..problem.resolve import Inputs
     from ..what_if.what_if import split_deadline, what_if
+    from .frameworks.files import BESIDE, plan_document
 
-    document = read_document(flags["plan_file"])
-    inputs = document.inputs(Inputs(**typed_inputs(flags)))
+    document = plan_document(flags["plan_file"], flags)
+    kept = {name: value for name, value in typed_inputs(flags).items() if name not in BESIDE}
+    inputs = document.inputs(Inputs(**kept))
     risk = memory_rule(document.risk(flags["oom_risk"])).risk
     state = {"row": ""}
     with ProgressLine("searching", "shapes") as line:

@@ -8,6 +8,7 @@ import click
 
 from ...spec.inputs.what_if_keys import keys_text
 from .flags import CLUSTER_TYPE, JSON_OPTION, KERNELS, PLAN_FILE, PRICING, compose
+from .frameworks.verbs import FILE_OPTIONS
 from .value_types import NameParam, NumberParam, OutputFileParam
 
 
@@ -37,6 +38,7 @@ words, or factors on what there is (2x, 0.5x, +10%, -10%)."""
     click.option("--add", type=CLUSTER_TYPE, help="Join these devices to those of the plan."),
     click.option("--scale", type=NameParam("batch|fixed", lambda: ("batch", "fixed")),
                  help="batch: the global batch grows with the devices; fixed (default)."),
+    FILE_OPTIONS,
     KERNELS,
     PRICING,
     click.option("--deadline", type=NumberParam(unit="seconds", most=1e6), metavar="S",

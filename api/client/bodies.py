@@ -17,9 +17,10 @@ from ...spec.codec import to_document
 from ...spec.huggingface.config import config_document
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.rental_prices import RentalPrices
+from ..problem.expert_load import expert_load_of, is_word
 from ..problem.model_and_cluster import cluster_of, model_of
 from ..problem.price_file import PRICE_FILE_TEXT, PricesLike
-from ..problem.workload_size import DEFAULT_BATCH, DEFAULT_SEQ_LEN
+from ..problem.workload_size import DEFAULT_BATCH, DEFAULT_SEQ_LEN, lengths_of
 from ..server.compute.requests import StrategyBody, WorkloadBody
 from ..what_if.inputs import SetValues, SweepValues, question_of
 
@@ -43,7 +44,14 @@ def problem_body(model: Any, cluster: Any, arguments: Mapping[str, Any]) -> dict
         and not {"global_batch", "global_batch_tokens"} & {*workload}
     ):
         workload = {"global_batch": DEFAULT_BATCH, "seq_len": DEFAULT_SEQ_LEN, **workload}
-    return {"model": _model(model), "cluster": _cluster(cluster), "workload": workload}
+    model, loaded = _model(model), workload.get("expert_load")
+    if loaded is not None and not is_word(loaded):
+        shape = model_of(model, "model")[0]
+        workload["expert_load"] = to_document(expert_load_of(loaded, shape))
+    if (lengths := workload.get("lengths")) is not None:
+        tokens = workload.get("seq_len")
+        workload["lengths"] = to_document(lengths_of(lengths, tokens or DEFAULT_SEQ_LEN))
+    return {"model": model, "cluster": _cluster(cluster), "workload": workload}
 
 
 def _model(model: Any) -> Any:

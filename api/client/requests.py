@@ -31,6 +31,7 @@ PLAN_FLAGS = (
     *CONSTRAINT_FLAGS,
     *("stack", "calibration", "objective", "prices", "tokens", "prefer", "pins"),
     "deadline_s",
+    "for_",
 )
 COST_FLAGS = ("prices", "tokens")
 SIMULATION_FLAGS = (*COST_FLAGS, *WORKLOAD_FIELDS, *STRATEGY_FIELDS, *PRICING_FLAGS, *MEMORY_FLAGS)
@@ -65,6 +66,7 @@ def plan_request(
     request_flags = checked_flags(arguments, ("model", "cluster", *PLAN_FLAGS))
     limits = {name: request_flags.get(name) for name in CONSTRAINT_FLAGS}
     limits["executable"] = limits["executable"] or None
+    limits["framework"] = request_flags.get("for_")
     limits["pins"] = list(pin_texts(request_flags.get("pins", ()), "pins")) or None
     body = {
         **problem_body(model, cluster, request_flags),

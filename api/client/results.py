@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from ...costmodel.explain.beside import BesideWork
+from ...costmodel.explain.hidden_collectives import LayerOverlap
+from ...costmodel.explain.hidden_exchanges import LayerExchanges
+from ...costmodel.explain.level_bytes import LevelBytes
 from ...costmodel.explain.saved_results import BlockResult
 from ...planner.what_if.answer import Answer, Excess, Moved, PricedPlan
 from ...planner.what_if.plan_difference import Difference
@@ -42,7 +46,15 @@ def explanation_of(document: Mapping[str, Any]) -> ExplanationHandle:
         critical_stage=explained["critical_stage"],
         busy_s=tuple(explained["busy_s"]),
         results=tuple(BlockResult(**row) for row in explained["results"]),
+        beside=tuple(_beside(row) for row in explained.get("beside", ())),
+        exchanges=tuple(LayerExchanges(**row) for row in explained.get("exchanges", ())),
+        overlaps=tuple(LayerOverlap(**row) for row in explained.get("overlaps", ())),
+        sent=tuple(LevelBytes(**row) for row in explained.get("sent_bytes", ())),
     )
+
+
+def _beside(row: Mapping[str, Any]) -> BesideWork:
+    return BesideWork(**{name: value for name, value in row.items() if name != "hidden"})
 
 
 class ResultRow:

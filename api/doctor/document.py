@@ -6,7 +6,7 @@ Figures are those that prices read; the catalogue derives each one's kind from i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...datasets.catalogue.source_kind import KINDS
 from ...datasets.models.load import DEFAULT_MODEL
 from ...planner.solve.problem import Problem
 from ...spec.cluster.cluster_spec import ClusterSpec
+from ...spec.cluster.learned_residual import KernelGroup, LearnedResidual
 from ...spec.cluster.measured import calibration_of, profile_of
 from ...spec.errors import InputError
 from ...spec.huggingface.config import ModelAndAssumptions
@@ -37,6 +38,12 @@ from .figures import Figure, priced_figures
 from .layers import layer_support_rows
 from .price_sources import price_rows
 
+GROUP_WORDS: Mapping[KernelGroup, str] = {
+    "product": "products",
+    "attention": "attention",
+    "scan": "scans",
+    "pass": "passes over memory",
+}
 ALL_KINDS = (*KINDS, "typed")
 
 
@@ -99,7 +106,20 @@ def _learned(problem: Problem) -> str:
         group.device: DeviceLatency(device(group.device), problem.stack.flash_generation).rests_on
         for group in problem.cluster.groups
     }
-    return "; ".join(f"{name}: {words}" for name, words in rests.items())
+    words = [f"{name}: {text}" for name, text in rests.items()]
+    profile = profile_of(problem.measured)
+    if profile is not None and profile.residual is not None:
+        words.append(_refitted(profile.residual))
+    return "; ".join(words)
+
+
+def _refitted(residual: LearnedResidual) -> str:
+    groups = ", ".join(GROUP_WORDS[group] for group in residual.prices) or "nothing that was timed"
+    return (
+        f"learned here: {groups} priced by a residual refitted to {len(residual.points)} programs, "
+        f"off by {residual.error:.0%} where they were left out (80 % within "
+        f"{residual.half_width:.0%})"
+    )
 
 
 def _problem(
@@ -207,7 +227,7 @@ def _calibration(problem: Problem, requested: str | None) -> dict[str, Any]:
     profile = profile_of(problem.measured)
     if profile is None:
         return {"name": "none", "why": _no_profile_reason(problem.cluster, requested)}
-    document = {
+    document: dict[str, Any] = {
         "name": f"profile {profile.fingerprint}",
         "measured_at": profile.measured_at,
         "ranks": profile.ranks,
@@ -215,6 +235,10 @@ def _calibration(problem: Problem, requested: str | None) -> dict[str, Any]:
         "collectives": len(profile.collectives),
         "host_s": dict(sorted(profile.host_s.items())),
     }
+    if (residual := profile.residual) is not None:
+        names = ("groups", "prices", "error", "half_width")
+        kept = {name: getattr(residual, name) for name in names}
+        document["residual"] = {"programs": len(residual.points), **kept}
     if profile.device == CPU:
         return document
     return {

@@ -35,9 +35,21 @@ def stage_documents(plan: Plan, module: str) -> list[dict[str, Any]] | None:
     """
     if importlib.util.find_spec("torch") is None:
         return None
+    stages: list[dict[str, Any]] = json.loads(
+        output_of(module, canonical_json(plan), "the rehearsal of a step failed")
+    )
+    return stages
+
+
+def output_of(module: str, text: str, failed: str) -> str:
+    """Return what a module of the executor writes, given ``text``, in a process with torch.
+
+    Raises:
+        RunError: it ended with an error; ``failed`` and its last line.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-m", module],
-        input=canonical_json(plan),
+        input=text,
         capture_output=True,
         text=True,
         check=False,
@@ -45,9 +57,8 @@ def stage_documents(plan: Plan, module: str) -> list[dict[str, Any]] | None:
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
-        raise RunError(f"the rehearsal of a step failed: {last}")
-    stages: list[dict[str, Any]] = json.loads(done.stdout)
-    return stages
+        raise RunError(f"{failed}: {last}")
+    return done.stdout
 
 
-__all__ = ["NEEDS_TORCH", "dry_run_stages", "stage_documents"]
+__all__ = ["NEEDS_TORCH", "dry_run_stages", "output_of", "stage_documents"]

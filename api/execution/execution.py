@@ -11,7 +11,9 @@ from ...costmodel.explain.breakdown import utilization
 from ...costmodel.explain.compare import compare_terms, relative_error
 from ...costmodel.lowering.model_flops import flops_convention
 from ...costmodel.memory.feasibility import DEFAULT_RISK
+from ...executor.checkpoint.foreign.look import is_ours, is_transformers, look
 from ...executor.checkpoint.settings import CheckpointSettings
+from ...executor.checkpoint.storage.paths import CheckpointPath
 from ...executor.huggingface.config import check_config, config_for
 from ...executor.huggingface.target import check_adapters, check_folder, check_target
 from ...executor.launch.pool import run_plan
@@ -23,11 +25,14 @@ from ...spec.cluster.measured import Measured
 from ...spec.cluster.stack_spec import StackSpec
 from ...spec.codec import to_document
 from ...spec.errors import InputError, one_of
+from ...spec.inputs.routing_trace import require_experts
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Prediction
 from ...spec.workload.learning_rate import LearningRate
+from ..planning.checkpoint_price import with_checkpoint
 from ..planning.report import Simulated, simulate_plan
 from .addresses import require_addresses
+from .sent_bytes import sent_beside_priced
 
 DEFAULT_STEPS = 10
 EventCallback = Callable[[dict[str, Any]], None]
@@ -37,8 +42,9 @@ EventCallback = Callable[[dict[str, Any]], None]
 class ExecuteOptions:
     """Options of a run: steps, seed, text, rate, checks, weights.
 
-    ``checkpoint`` locates checkpoints; ``init_from`` and ``save_hf`` are transformers folders to
-    start from and to write. ``out_dir`` is the folder of ``losses.csv``, that of the checkpoints
+    ``checkpoint`` locates checkpoints; ``init_from`` is a checkpoint of any kind to start
+    from, ``save_hf`` a transformers folder to write. ``routing_trace``: CSV of the rows of
+    each expert. ``out_dir`` is the folder of ``losses.csv``, that of the checkpoints
     if None.
     """
 
@@ -50,9 +56,10 @@ class ExecuteOptions:
     kernels: KernelPolicy = "auto"
     verify: bool = False
     trace_file: Path | None = None
-    init_from: Path | None = None
+    init_from: CheckpointPath | None = None
     save_hf: Path | None = None
     out_dir: Path | None = None
+    routing_trace: Path | None = None
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
     def __post_init__(self) -> None:
@@ -101,6 +108,8 @@ def execute_plan(
         raise InputError("--stack", stack.name, allowed, "shardwright")
     require_folders(plan, options)
     simulated = simulate_plan(plan, stack, measured, assumptions, DEFAULT_RISK)
+    if options.checkpoint.folder is not None:
+        simulated = with_checkpoint(simulated)
     payload = {
         "steps": options.steps,
         "seed": options.seed,
@@ -115,6 +124,7 @@ def execute_plan(
         "init_from": _text(options.init_from),
         "save_hf": _text(options.save_hf),
         "out_dir": _text(options.out_dir),
+        "routing_trace": _text(options.routing_trace),
         "checkpoint": asdict(options.checkpoint),
     }
 
@@ -136,18 +146,22 @@ def require_folders(plan: Plan, options: ExecuteOptions) -> None:
     """
     model, seq_len = plan.model, plan.workload.seq_len
     init_from, save_hf, out_dir = options.init_from, options.save_hf, options.out_dir
+    if options.routing_trace is not None:
+        require_experts(model, str(options.routing_trace))
     if out_dir is not None:
         check_folder(out_dir, "--out-dir")
-    if init_from is not None:
+    if init_from is not None and is_transformers(init_from):
         check_config(init_from, model, seq_len, "--init-from")
+    elif init_from is not None and not is_ours(init_from):
+        look(init_from, "--init-from")
     if save_hf is not None:
         check_target(save_hf, "--save-hf")
         check_adapters(plan, init_from, save_hf)
-        if init_from is None:
+        if init_from is None or not is_transformers(init_from):
             config_for(model, seq_len)
 
 
-def _text(path: Path | None) -> str | None:
+def _text(path: CheckpointPath | None) -> str | None:
     return None if path is None else str(path)
 
 
@@ -162,6 +176,7 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
     if by_stage := measured.pop("host_bytes", None):
         measured["host_bytes"] = max(by_stage)
         measured["host_bytes_by_stage"] = by_stage
+    sent = measured.pop("sent_bytes", [])
     measured["rss_growth_bytes"] = result["rss_growth_bytes"]
     measured |= _rates(plan, simulated, measured["step_time_s"])
     document: dict[str, Any] = {
@@ -170,6 +185,8 @@ def _document(plan: Plan, simulated: Simulated, result: dict[str, Any]) -> dict[
         "predicted": simulated.report.prediction.to_document(),
         "kernels": result["kernels"],
     }
+    if sent:
+        document["sent_bytes"] = sent_beside_priced(plan, simulated.simulator.lowering.stack, sent)
     if "traced" in result:
         document["comparison"] = _comparison(plan, simulated, result)
     names = ("checkpoint", "verify", "stopped", "losses_file", "techniques", "recipe_hash")

@@ -32,7 +32,9 @@ def explanation_html(explanation: Explanation) -> str:
     ]
     rows.append(["<b>sum</b>", format_seconds(prediction.step_time_s), percent(1.0), ""])
     times = html_table(("term", "seconds", "share", "what it is"), rows)
-    return f"<div>{head}{times}{_memory(explanation)}</div>"
+    sent = f"<p>{escape(explanation.sent_text)}</p>" if explanation.sent_text else ""
+    overlaps = "".join(f"<p>{escape(line)}</p>" for line in explanation.overlap_lines)
+    return f"<div>{head}{times}{overlaps}{sent}{_memory(explanation)}</div>"
 
 
 def _memory(explanation: Explanation) -> str:

@@ -115,7 +115,8 @@ def _advice(report: Report) -> str:
     """Advice, and the answer for the nearest common stack."""
     lines = [f"advice: {advice_text(item)}" for item in report.advice]
     if report.common_stack is not None:
-        lines.append(f"with {common_stack_text(report.common_stack)}")
+        step_s = report.prediction.step_time_s
+        lines.append(f"with {common_stack_text(report.common_stack, step_s)}")
     return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 

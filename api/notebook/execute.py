@@ -44,9 +44,11 @@ def execute(
     init_from: str | Path | None = None,
     save_hf: str | Path | None = None,
     out_dir: str | Path | None = None,
+    routing_trace: str | Path | None = None,
     checkpoint: str | Path | None = None,
     every: int | None = None,
     resume: str | Path | None = None,
+    new_stage: bool = False,
 ) -> RunResult:
     """Run a plan on this machine; return the contract's ``execute`` document.
 
@@ -56,12 +58,14 @@ def execute(
         verify: compare losses and gradients with a single process.
         data: text file or folder, or token numbers; Python's own sources if None.
         tokenizer: a ``tokenizer.json`` for the data.
-        init_from: folder of transformers to start from.
+        init_from: checkpoint of any kind to start from, a folder or a URL.
         save_hf: folder of transformers to write.
         out_dir: folder that keeps the losses where there is no checkpoint.
+        routing_trace: CSV file to write each expert's rows in, for ``expert_load``.
         checkpoint: folder to save checkpoints in.
         every: steps between them.
         resume: folder of checkpoints to resume from.
+        new_stage: with weights and moments of ``resume`` alone, steps counted from 0.
 
     Raises:
         InputError: the plan cannot run on this machine.
@@ -76,9 +80,11 @@ def execute(
         init_from=init_from,
         save_hf=save_hf,
         out_dir=out_dir,
+        routing_trace=routing_trace,
         checkpoint=checkpoint,
         every=every,
         resume=resume,
+        new_stage=new_stage,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ...spec.units import format_seconds
@@ -67,8 +67,5 @@ class ExplanationHandle(Explanation):
 def explanation_handle(explanation: Explanation) -> ExplanationHandle:
     """An explanation as a notebook shows it."""
     return ExplanationHandle(
-        report=explanation.report,
-        critical_stage=explanation.critical_stage,
-        busy_s=explanation.busy_s,
-        results=explanation.results,
+        **{field.name: getattr(explanation, field.name) for field in fields(Explanation)}
     )

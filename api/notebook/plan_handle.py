@@ -29,6 +29,8 @@ from .run_result import RunResult
 from .timeline_handle import TimelineHandle, timeline_handle
 
 if TYPE_CHECKING:
+    from ...executor.checkpoint.settings import CheckpointSettings
+    from ...executor.checkpoint.storage.paths import CheckpointPath
     from .plots.canvas import Picture
 
 
@@ -74,6 +76,28 @@ class PlanHandle:
         document = priced_document(self.report, self.stack, self.measured, self.risk)
         write_atomically(target, dump_pretty(document))
         return target
+
+    def export(self, to: str, folder: str | Path | None = None) -> dict[str, Any]:
+        """Write the plan as a framework's files; return the document of ``plan export --json``.
+
+        Args:
+            to: megatron, torchtitan, deepspeed or accelerate.
+            folder: where to write them, made if it is missing; None: nowhere.
+
+        Raises:
+            InputError: no such framework, or a plan that it has no words for.
+        """
+        from ..frameworks.export_plan import export_plan
+        from ..frameworks.shipped import framework_named
+
+        framework = framework_named(to, "to", written=True)
+        made = export_plan(self.plan, self.stack, self.measured, framework)
+        if folder is not None:
+            target = Path(folder).expanduser()
+            target.mkdir(exist_ok=True)
+            for name, text in made.files.items():
+                write_atomically(target / name, text)
+        return made.to_document()
 
     def simulate(self) -> SimulationHandle:
         """Simulate the same plan again, with its timeline."""
@@ -126,8 +150,9 @@ class PlanHandle:
         verify: bool = False, data: str | None = None, tokenizer: str | None = None,
         kernels: KernelPolicy = "auto", trace: Path | None = None, lr: str | float | None = None,
         init_from: str | Path | None = None, save_hf: str | Path | None = None,
-        out_dir: str | Path | None = None, checkpoint: Path | str | None = None,
-        every: int | None = None, resume: Path | str | None = None,
+        out_dir: str | Path | None = None, routing_trace: str | Path | None = None,
+        checkpoint: Path | str | None = None, every: int | None = None,
+        resume: Path | str | None = None, new_stage: bool = False,
     ) -> RunResult:  # fmt: skip
         """Run the plan on this machine; return the contract's ``execute`` document.
 
@@ -141,24 +166,24 @@ class PlanHandle:
             kernels: auto, portable or fused.
             trace: file for a traced step and its memory in Perfetto's format.
             lr: learning rate, as ``--lr`` takes it; the usual one if None.
-            init_from: folder of transformers to start from.
+            init_from: checkpoint of any kind to start from, a folder or a URL.
             save_hf: folder of transformers to write.
             out_dir: folder of ``losses.csv``, that of the checkpoints if None.
+            routing_trace: CSV file to write each expert's rows in, for ``expert_load``.
             checkpoint: folder to save checkpoints in.
             every: steps between them.
             resume: folder of checkpoints to resume from, saved under any plan of the model.
+            new_stage: with weights and moments of ``resume`` alone, steps counted from 0.
 
         Raises:
             InputError: the plan cannot run on this machine.
             RunError: the run failed.
         """
-        from ...executor.checkpoint.settings import CheckpointSettings
         from ...spec.workload.learning_rate import learning_rate
         from ..execution.execution import ExecuteOptions, execute_plan
         from ..problem.this_machine import require_executable
 
         require_executable(self.plan, "plan")
-        folder, source = (None if p is None else str(p) for p in (checkpoint, resume))
         options = ExecuteOptions(
             steps=steps,
             verify=verify,
@@ -167,17 +192,14 @@ class PlanHandle:
             kernels=kernels,
             trace_file=trace,
             learning_rate=learning_rate(None if lr is None else str(lr)),
-            init_from=_absolute(init_from),
+            init_from=_source(init_from),
             save_hf=_absolute(save_hf),
             out_dir=_absolute(out_dir),
-            checkpoint=CheckpointSettings(folder=folder, every=every, resume=source),
+            routing_trace=_absolute(routing_trace),
+            checkpoint=_checkpoints(checkpoint, every, resume, new_stage),
         )
         notes, taken = self.report.assumptions, list[dict[str, Any]]()
-
-        def on_event(event: dict[str, Any]) -> None:
-            if event.get("event") == "step":
-                taken.append(event)
-
+        on_event = _keeps_steps(taken)
         document = execute_plan(self.plan, self.stack, self.measured, options, on_event, notes)
         return RunResult(document, taken)
 
@@ -222,6 +244,31 @@ def simulation_handle(
         risk=risk,
         spans=lambda: simulated_timeline(simulated.simulation, simulated.simulator),
     )
+
+
+def _keeps_steps(taken: list[dict[str, Any]]) -> Callable[[dict[str, Any]], None]:
+    def on_event(event: dict[str, Any]) -> None:
+        if event.get("event") == "step":
+            taken.append(event)
+
+    return on_event
+
+
+def _checkpoints(
+    folder: Path | str | None, every: int | None, resume: Path | str | None, new_stage: bool
+) -> CheckpointSettings:
+    from ...executor.checkpoint.settings import CheckpointSettings
+
+    target, source = (None if path is None else str(path) for path in (folder, resume))
+    return CheckpointSettings(folder=target, every=every, resume=source, new_stage=new_stage)
+
+
+def _source(path: str | Path | None) -> CheckpointPath | None:
+    from ...executor.checkpoint.storage.far_path import is_url
+    from ...executor.checkpoint.storage.paths import checkpoint_path
+
+    is_far = path is not None and is_url(str(path))
+    return checkpoint_path(str(path)) if is_far else _absolute(path)
 
 
 def _absolute(path: str | Path | None) -> Path | None:

@@ -13,10 +13,12 @@ from ..planning.report import memory_rule, simulate_plan
 from ..planning.training import priced_report, trained_report
 from ..planning.uniform_plan import CORE_FLAGS, UniformStrategy, strategy_flags, uniform_plan
 from ..problem.arguments import arguments_named
+from ..problem.expert_load import LoadLike
 from ..problem.model_and_cluster import ClusterLike, ModelLike
 from ..problem.names import unknown_argument
 from ..problem.price_file import PricesLike, prices_of
 from ..problem.resolve import Inputs, plan_pricing, resolve
+from ..problem.workload_size import LengthsLike
 from .plan_handle import PlanHandle, SimulationHandle, simulation_handle
 from .plan_source import PRICING_FLAGS, PlanLike, is_plan, priced
 
@@ -35,8 +37,10 @@ def simulate(
     global_batch: int | None = None, global_batch_tokens: int | None = None,
     seq_len: int | None = None, task: str | None = None,
     dtype: str | None = None, grad_dtype: str | None = None,
+    communication_dtype: str | None = None,
     master_dtype: str | None = None, moment_dtype: str | None = None,
     optimizer: str | None = None, trainable: str | None = None,
+    expert_load: LoadLike | None = None, lengths: LengthsLike | None = None,
     memory_gib: float | None = None, host_gib: float | None = None,
     nvme_gib: float | None = None, oom_risk: float | None = None,
     prices: PricesLike | None = None, tokens: str | float | None = None,

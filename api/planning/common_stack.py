@@ -45,11 +45,23 @@ def common_stack_answer(
     if isinstance(problem.measured, Calibration):  # of our stack alone
         machine = replace(problem.machine, measured=None)
         changed = replace(changed, measured=None, machine=machine)
+    return stack_answer(changed, options, deadline_s)
+
+
+def stack_answer(
+    problem: Problem, options: SolveOptions, deadline_s: float | None = None
+) -> StackAnswer | None:
+    """The best plan of a problem for its stack.
+
+    Returns:
+        None where the deadline came first; an answer without a plan where none fits.
+    """
+    name = problem.stack.name
     try:
-        plan, prediction = best_plan(changed, options.for_subproblem(deadline_s))
+        plan, prediction = best_plan(problem, options.for_subproblem(deadline_s))
     except InfeasibleError as error:
-        return None if error.late else StackAnswer(stack=stack.name)
-    return StackAnswer(stack=stack.name, plan=plan, prediction=prediction)
+        return None if error.late else StackAnswer(stack=name)
+    return StackAnswer(stack=name, plan=plan, prediction=prediction)
 
 
 def _nearest_name(problem: Problem) -> str:

@@ -25,7 +25,7 @@ from ...spec.cluster.stack_spec import StackSpec
 from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption, Provenance, Report, StackAnswer
-from ..problem.lossy import lossy_notes
+from ..problem.lossy import lossy_notes, unmeasured_notes
 from ..problem.report_pricing import with_risk_note
 from ..problem.stored_calibrations import measured_name
 from .solved_arenas import with_solved_arenas
@@ -77,7 +77,8 @@ def simulate_plan(
     rule = MemoryRule(risk).measured_by(measured)
     prediction = predict(plan, simulation, simulator, rule)
     prediction, solved = with_solved_arenas(plan, prediction, rule, techniques.values)
-    notes = lossy_notes(plan, techniques.values) + with_risk_note(assumptions, risk)
+    first = lossy_notes(plan, techniques.values) + unmeasured_notes(plan, techniques.prices)
+    notes = first + with_risk_note(assumptions, risk)
     report = Report(
         plan=plan,
         prediction=prediction,
@@ -95,12 +96,13 @@ def solution_report(
     common_stack: StackAnswer | None = None,
 ) -> Report:
     """The report of a solved problem, result-changing notes first."""
-    lossy = lossy_notes(solution.plan, problem.techniques.values)
+    known = problem.techniques
+    first = lossy_notes(solution.plan, known.values) + unmeasured_notes(solution.plan, known.prices)
     notes = with_risk_note(problem.assumptions + solution.notes, risk)
     return Report(
         plan=solution.plan,
         prediction=solution.prediction,
-        assumptions=lossy + notes,
+        assumptions=first + notes,
         source_share=solution.source_share,
         provenance=_provenance(solution.pricing, solution.tables, problem.measured),
         search=solution.search,

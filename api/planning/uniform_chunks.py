@@ -50,6 +50,22 @@ def even_layers(
     return _cut(model, [number * count // chunks for number in range(chunks + 1)], strategy)
 
 
+def layer_chunks(
+    model: ModelSpec, sizes: Sequence[int], chunks: int, strategy: LayerStrategy
+) -> list[tuple[LayerPlan, ...]]:
+    """Cut a model into chunks of so many layers, embedding and head counted.
+
+    Raises:
+        InputError: sizes that miss the chunks or the layers.
+    """
+    count = len(model.layers())
+    if len(sizes) != chunks or sum(sizes) != count or 0 in sizes:
+        given = f"{','.join(map(str, sizes))} layers on {len(sizes)} chunks"
+        allowed = f"{count} layers, embedding and head counted, on {chunks} chunks"
+        raise InputError("layers of chunks", given, allowed)
+    return _cut(model, [sum(sizes[:number]) for number in range(chunks + 1)], strategy)
+
+
 def _cut(
     model: ModelSpec, boundaries: Sequence[int], strategy: LayerStrategy
 ) -> list[tuple[LayerPlan, ...]]:

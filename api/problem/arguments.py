@@ -82,7 +82,7 @@ def arguments_named(function: Callable[P, R]) -> Callable[P, R]:
         except InputError as error:
             if not error.field.startswith("--"):
                 raise
-            name = _argument(error.field)
+            name = "for_" if error.field == "--for" else _argument(error.field)
             name = "pins" + name.removeprefix("pin") if name.split()[0] == "pin" else name
             raise InputError(name, error.given, error.allowed, error.nearest) from None
 
@@ -112,6 +112,7 @@ class SearchOptions:
     oom_risk: float | None
     executable: bool
     prefer: str
+    framework: str | None = None
 
     def check(self) -> None:
         """Refuse impossible options.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from ...costmodel.technique import TechniquePrices
 from ...planner.technique import KnownTechniques
 from ...spec.errors import InputError, nearest_name
 from ...spec.plan.plan import Plan
@@ -65,4 +66,25 @@ def lossy_notes(plan: Plan, techniques: Values = TECHNIQUES) -> tuple[Assumption
     return tuple(
         Assumption(path=f"{LOSSY_PREFIX}.{name.partition('=')[0]}", value=name, why=bound)
         for name, bound in bounds.items()
+    )
+
+
+def unmeasured_notes(plan: Plan, prices: TechniquePrices) -> tuple[Assumption, ...]:
+    """Notes on values whose hidden collectives nobody measured, for the top."""
+    strategies = set(plan.layer_strategies())
+    why = (
+        "analytic: how much of its collectives it hides is unmeasured; priced as if none, and the "
+        "interval reaches to all"
+    )
+    return tuple(
+        Assumption(path=f"unmeasured.{price.name}", value=word, why=why)
+        for price in prices
+        if price.may_hide is not None
+        for word in sorted(
+            {
+                price.value.word_of(one.techniques[price.name])
+                for one in strategies
+                if price.may_hide(one)
+            }
+        )
     )

@@ -31,8 +31,8 @@ FLAG_ALIASES = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "parts": ("workload", "constraints", "strategy", "include"),
     "size": ("global_batch", "global_batch_tokens", "seq_len"),
-    "formats": ("dtype", "grad_dtype", "master_dtype", "moment_dtype"),
-    "training": ("optimizer", "trainable", "task"),
+    "formats": ("dtype", "grad_dtype", "communication_dtype", "master_dtype", "moment_dtype"),
+    "training": ("optimizer", "trainable", "task", "expert_load", "lengths"),
     "memory": ("memory_gib", "host_gib", "nvme_gib", "oom_risk"),
     "software": ("stack", "attention", "overlap", "calibration"),
     "goal": ("objective", "prices", "tokens", "prefer"),
@@ -41,8 +41,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "degrees": ("tp", "pp", "vpp", "cp", "ep", "etp", "dp"),
     "stages": ("layers_per_stage", "first_stage_layers", "last_stage_layers", "schedule"),
     "strategy": ("sp", "shard", "micro_batch", "recompute"),
-    "run": ("steps", "verify", "data", "tokenizer", "kernels", "trace", "lr"),
-    "weights": ("init_from", "save_hf", "out_dir", "checkpoint", "every", "resume"),
+    "run": ("steps", "verify", "data", "tokenizer", "kernels", "trace", "lr", "routing_trace"),
+    "weights": ("init_from", "save_hf", "out_dir", "checkpoint", "every", "resume", "new_stage"),
 }
 """Arguments by what they are about; others are listed before them or after."""
 

@@ -32,7 +32,6 @@ from ...spec.technique import OFF, layer_kind_violation
 from ...spec.technique_values import (
     technique_stack_violation,
     technique_violation,
-    value_of_word,
     with_word,
 )
 
@@ -87,7 +86,6 @@ def resolve_pins(
 
     Raises:
         InputError: an unknown key, an impossible value, or contradictory pins.
-        NotBuiltError: a key that is not searched yet.
     """
     layers = problem.model.layers()
     parsed = (parse_pin(text, len(layers), field, problem.techniques) for text in texts)
@@ -128,7 +126,7 @@ def _named_results(pin: Pin, problem: Problem, field: str) -> Pin:
 def _unsupported_pin(pin: Pin, problem: Problem) -> str | None:
     technique = problem.techniques.value(pin.key)
     if technique is not None and technique.program is not None:
-        pinned = value_of_word(technique, str(pin.value), pin.key)
+        pinned = problem.techniques.pinned(technique, str(pin.value), pin.key)
         return unsupported_program({pin.key: pinned}, problem.techniques.values)
     if pin.key == "sp":
         strategy = LayerStrategy(tp=2, sequence_parallel=pin.value)  # type: ignore[arg-type]
@@ -202,9 +200,14 @@ def _check_shard(
     tp = min(_plan_wide_value(pins, "tp") or 1, problem.cluster.device_count)
     most = _plan_wide_value(pins, "dp") or problem.cluster.device_count // tp
     text = with_degrees(str(pin.value), problem.cluster, tp, most, field)
+    if text.startswith("hpz:"):
+        degree = int(text[len("hpz:") :])
+        within = most if degree >= most else most - most % degree
+        Sharding.from_text(text, within, field)
+        return
     if "/" not in text:
         return
-    degrees = [int(part) for part in text.split("/")]
+    degrees = [int(part) for part in text.partition("+")[0].split("/")]
     ranks = max(degrees)
     if any(ranks % degree for degree in degrees):
         raise InputError(field, pin.text, "degrees that divide one another", "shard=1/1/8")
@@ -236,10 +239,15 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
     sharded.append((replace(alone, tp=2, sequence_parallel="megatron"), 2))
     reasons = [
         technique_violation(x, alone, 1, dtype, techniques.values)
-        if all(technique_violation(x, s, ranks, dtype, techniques.values) for s, ranks in sharded)
+        if all(
+            technique_violation(x, s, ranks, dtype, techniques.values)
+            for s, ranks in (*sharded, *_with_experts_apart(x, alone))
+        )
         else None
         for x in plannable
     ]
+    if not plannable:
+        reasons += [layer_kind_violation(value, x, kinds) for x in covered]
     reasons.append(technique_stack_violation(alone, problem.stack, techniques.values))
     if (pinned := value.of(alone)) is not None:
         needs = [choice.device_reason(pinned, group.device) for group in groups]
@@ -249,11 +257,20 @@ def _check_technique(pin: Pin, problem: Problem, layers: tuple[Layer, ...], fiel
         raise InputError(field, pin.text, allowed, f"{pin.key}={OFF}")
 
 
+def _with_experts_apart(layer: Layer, strategy: LayerStrategy) -> list[tuple[LayerStrategy, int]]:
+    """The strategy with each expert of a layer on ranks of its own; empty without any."""
+    moe = experts_of(layer)
+    if moe is None:
+        return []
+    ep = moe.experts
+    return [(replace(strategy, ep=ep, etp=etp), ep * etp) for etp in (1, 2)]
+
+
 def _check_program_value(pin: Pin, problem: Problem, field: str) -> None:
     """Refuse a value illegal for the program, stack or devices."""
     techniques = problem.techniques
     value, choice = next(pair for pair in techniques.plannable if pair[0].name == pin.key)
-    pinned = value_of_word(value, str(pin.value), field)
+    pinned = techniques.pinned(value, str(pin.value), field)
     if pinned is None:
         return
     values, known = {value.name: pinned}, techniques.values
@@ -273,7 +290,7 @@ def _check_claims(pins: tuple[Pin, ...], problem: Problem, field: str) -> None:
         name: value
         for name, pin in pinned.items()
         if (technique := techniques.value(name)) is not None
-        and (value := value_of_word(technique, str(pin.value), field)) is not None
+        and (value := techniques.pinned(technique, str(pin.value), field)) is not None
     }
     if reason := program_violation(values, problem.model, problem.workload, techniques.values):
         texts = ", ".join(pinned[name].text for name in values)

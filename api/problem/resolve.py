@@ -30,6 +30,7 @@ from ...spec.workload.number_formats import STATE_ROLES
 from ...spec.workload.workload import TASKS, DtypeRecord, Workload, state_formats
 from .adapters import adapters_note
 from .arguments import check_types
+from .expert_load import LoadLike, expert_load_of
 from .lossy import allow_lossy
 from .memory_limits import limit_memory
 from .model_and_cluster import ClusterLike, ModelLike, cluster_of, model_of
@@ -43,9 +44,11 @@ from .workload import dtype_of, gradient_notes, optimizer_of, trainable_of
 from .workload_size import (
     DEFAULT_SEQ_LEN,
     USUAL_SEQ_LEN,
+    LengthsLike,
     batch_of,
     ignored_size_notes,
     length_error,
+    lengths_of,
     require_sizes,
     size_or_default,
     with_initial_size,
@@ -66,10 +69,13 @@ class Inputs:
     seq_len: int | None = None
     dtype: str | None = None
     grad_dtype: str | None = None
+    communication_dtype: str | None = None
     master_dtype: str | None = None
     moment_dtype: str | None = None
     optimizer: str | None = None
     trainable: str | None = None
+    expert_load: LoadLike | None = None
+    lengths: LengthsLike | None = None
     task: str | None = None
     memory_gib: float | None = None
     host_gib: float | None = None
@@ -227,6 +233,8 @@ def _workload(
         optimizer=optimizer,
         trainable="full" if adapters is None else adapters,
         frozen=frozen,
+        expert_load=expert_load_of(inputs.expert_load, model),
+        lengths=lengths_of(inputs.lengths, seq_len),
         objective=objective_choice.objective,
     )
 

@@ -1,22 +1,27 @@
-"""Global batch and sequence length from flags, defaults and objective."""
+"""Global batch, sequence length and documents' lengths from flags, defaults and objective."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ...planner.solve.problem import ObjectiveChoice
+from ...spec.codec import from_document
 from ...spec.errors import InputError, MissingInputError
 from ...spec.limits import MAX_SAMPLES, MAX_SEQ_LEN
 from ...spec.model.model_spec import EmbeddingLayer, ModelSpec
 from ...spec.model.towers import inserted_tokens
 from ...spec.report.report import Assumption
+from ...spec.workload.document_lengths import DocumentLengths
 from ...spec.workload.workload import Workload
 from .objective import initial_sequence
 
 if TYPE_CHECKING:
     from .resolve import Inputs
 
+LengthsLike = str | Path | Mapping[str, Any] | DocumentLengths
 DEFAULT_BATCH, DEFAULT_SEQ_LEN = 8, 256
 USUAL_BATCH, USUAL_SEQ_LEN = 512, 4096
 LEAST_BATCH, DEVICE_BATCH = 16, 8
@@ -130,3 +135,22 @@ def length_error(model: ModelSpec, workload: Workload, reason: str) -> InputErro
     limits = [x.positions for x in model.kinds() if isinstance(x, EmbeddingLayer) and x.positions]
     most = min(limits)
     return InputError("--seq-len", workload.seq_len, f"at most {most} ({reason})", most)
+
+
+def lengths_of(given: LengthsLike | None, seq_len: int) -> DocumentLengths | None:
+    """The histogram of documents in sequences of ``seq_len`` tokens; None for one document each.
+
+    Args:
+        given: the path of prepared data or of its ``data.json``, or a histogram.
+        seq_len: tokens of a sequence, which divide the data's windows.
+
+    Raises:
+        InputError: no prepared data, or sequences that do not divide their windows.
+    """
+    if given is None or isinstance(given, DocumentLengths):
+        return given
+    if isinstance(given, Mapping):
+        return from_document(DocumentLengths, dict(given), "--lengths")
+    from ...datasets.preparation.document_lengths import document_lengths
+
+    return document_lengths(Path(str(given)).expanduser(), seq_len)

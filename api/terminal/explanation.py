@@ -12,6 +12,7 @@ from ..views.answer_text import resource_text, step_change_text
 from ..views.explanation import Explanation
 from ..views.report_text import (
     ROUNDING,
+    checkpoint_text,
     cluster_text,
     excess_lines,
     interval_text,
@@ -40,6 +41,11 @@ def print_explanation(out: Console, explanation: Explanation, rule: MemoryRule) 
     )
     out.print(Text(title, style="bold"))
     _print_time(out, explanation)
+    _print_exchanges(out, explanation)
+    for line in explanation.overlap_lines:
+        out.print(line)
+    if explanation.sent_text:
+        out.print(explanation.sent_text)
     _print_sensitivities(out, explanation)
     out.print(
         f"model FLOPs: {percent(prediction.mfu)} of peak (MFU, {mfu_note(prediction)}), with "
@@ -48,6 +54,8 @@ def print_explanation(out: Console, explanation: Explanation, rule: MemoryRule) 
     out.print()
     _print_memory(out, explanation)
     _print_results(out, explanation)
+    if prediction.checkpoint is not None:
+        out.print(f"checkpoints: {checkpoint_text(prediction.checkpoint)}")
     for line in excess_lines(prediction.memory, rule):
         out.print(Text(f"does not fit: {line}", style="red"))
     out.print()
@@ -69,10 +77,30 @@ def _print_time(out: Console, explanation: Explanation) -> None:
         "sum", f"{total:.6g}", percent(total / explanation.report.prediction.step_time_s), ""
     )
     out.print(table)
+    for work in explanation.beside:
+        lanes = ", ".join(f"{lane} {format_seconds(s)}" for lane, s in work.lanes.items())
+        text = f"{work.technique}: {lanes} beside the computation, ".replace("_", " ")
+        out.print(f"{text}{percent(work.hidden)} hidden; {format_seconds(work.in_line_s)} in line")
     busy = [f"{n}: {format_seconds(s)}" for n, s in enumerate(explanation.busy_s)]
     if len(busy) > 1:
         more = f", … {len(busy) - STAGES_SHOWN} more" if len(busy) > STAGES_SHOWN else ""
         out.print("busy by stage: " + ", ".join(busy[:STAGES_SHOWN]) + more)
+
+
+def _print_exchanges(out: Console, explanation: Explanation) -> None:
+    """Print how much of the experts' exchanges hides, by kind of layer."""
+    for row in explanation.exchanges:
+        ways = (
+            ("forward", row.forward_s, row.forward_exposed_s),
+            ("backward", row.backward_s, row.backward_exposed_s),
+        )
+        hidden = ", ".join(
+            f"{format_seconds(max(0.0, whole - exposed))} of {format_seconds(whole)} {way}"
+            for way, whole, exposed in ways
+        )
+        out.print(f"exchanges of layer {row.first_layer} ({row.layers} such): hidden {hidden}")
+        if row.fullest != 1:
+            out.print(f"  the fullest rank has {row.fullest:.3g} times the mean rank's rows")
 
 
 def _print_sensitivities(out: Console, explanation: Explanation) -> None:

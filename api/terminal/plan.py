@@ -143,7 +143,8 @@ def _print_alternatives(out: Console, report: Report) -> None:
     for item in report.advice:
         _line(out, "advice: ", advice_text(item), "yellow")
     if report.common_stack is not None:
-        _line(out, "with ", common_stack_text(report.common_stack))
+        step_s = report.prediction.step_time_s
+        _line(out, "with ", common_stack_text(report.common_stack, step_s))
     for rival in report.alternatives:
         if rival.fastest:
             _line(out, "fastest: ", f"{rival.lost_by}: {shape_text(rival.plan)}")

@@ -45,6 +45,10 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
         _compare(
             table, "bytes on the host", _peak_stage_bytes(predicted, "host"), hosted, format_bytes
         )
+    _compare_checkpoints(table, predicted, document)
+    for level, sides in document.get("sent_bytes", {}).items():
+        priced, sent = max(sides["predicted"]), max(sides["measured"])
+        _compare(table, f"sent over {level.replace('_', ' ')}", priced, sent, format_bytes)
     for term in document.get("comparison", {}).get("terms", ()):
         if max(term["predicted_s"], term["measured_s"]) < MIN_SHOWN_SHARE * measured["step_time_s"]:
             continue
@@ -58,6 +62,8 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
         out.print(_mfu_formula(measured))
     for reports in document.get("techniques", {}).values():
         _print_arena(out, [report for report in reports if report and "arena_bytes" in report])
+    if balance := measured.get("balance"):
+        out.print(balance_text(balance), soft_wrap=True)
     if file := document.get("losses_file"):
         out.print(f"every step's loss: {file}", soft_wrap=True)
     if kernels := kernels_text(document.get("kernels", ())):
@@ -67,6 +73,29 @@ def print_execution(out: Console, document: dict[str, Any], steps: list[dict[str
             f"against one process: losses differ by at most {verified['max_rel_loss_diff']:.1e}, "
             f"gradients by {verified['max_rel_grad_diff']:.1e} (relative)"
         )
+
+
+def balance_text(balance: dict[str, list[float]]) -> str:
+    """How evenly experts were loaded, and the losses that balance them, at the last step."""
+    last = {name: values[-1] for name, values in balance.items()}
+    return (
+        f"experts: fullest over mean {last['fullest_over_mean']:.2f}; auxiliary loss "
+        f"{last['auxiliary_loss']:.4g} and z-loss {last['z_loss']:.4g}, apart from the loss above"
+    )
+
+
+def _compare_checkpoints(
+    table: Any, predicted: Mapping[str, Any], document: Mapping[str, Any]
+) -> None:
+    """Rows of saving and loading, where they were done."""
+    price, found = predicted.get("checkpoint"), document.get("checkpoint", {}).get("measured", {})
+    names = {"stall_s": "stall of a save", "end_to_end_s": "save to commit", "load_s": "load"}
+    for key, name in names.items():
+        if price and key in found:
+            _compare(table, name, price[key], found[key], format_seconds)
+    if price and "rank_bytes" in found:
+        name = "most that a rank saves"
+        _compare(table, name, price["rank_bytes"], found["rank_bytes"], format_bytes)
 
 
 def _shown_shares(measured: dict[str, Any]) -> list[tuple[str, str]]:

@@ -84,12 +84,20 @@ def advice_text(item: Advice, techniques: Values = TECHNIQUES) -> str:
     return f"{ABOUT[item.about]} {item.value} gives {gain}: {item.why}"
 
 
-def common_stack_text(answer: StackAnswer) -> str:
-    """Format the answer for the nearest common stack."""
+def common_stack_text(answer: StackAnswer, step_s: float | None = None) -> str:
+    """Format the answer for another stack.
+
+    Args:
+        answer: with its stack.
+        step_s: the step of the plan that it stands beside; a faster one names its gain.
+    """
     if answer.plan is None or answer.prediction is None:
         return f"{answer.stack}: no plan of it fits, or agrees with the pins"
     prediction = answer.prediction
-    return f"{answer.stack}: {interval_text(prediction)}, {shape_text(answer.plan)}"
+    text = f"{answer.stack}: {interval_text(prediction)}, {shape_text(answer.plan)}"
+    if step_s is None or prediction.step_time_s >= step_s:
+        return text
+    return f"{text}; its step is {1 - prediction.step_time_s / step_s:.1%} shorter"
 
 
 def tie_text(search: SearchResult) -> str:

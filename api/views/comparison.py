@@ -12,6 +12,8 @@ from typing import Any, Literal
 from ...costmodel.explain.compare import TermPair, paired_terms
 from ...planner.what_if.plan_difference import Difference, plan_difference
 from ...spec.report.report import BREAKDOWN_TERMS, MEMORY_TERMS, MemoryRow, Prediction, Report
+from ...spec.workload.document_lengths import lengths_text
+from ...spec.workload.expert_load import load_text
 from ...spec.workload.workload import Workload
 from .report_text import cluster_text, peak_memory_row, trained_text
 
@@ -140,6 +142,8 @@ def _workload_texts(workload: Workload) -> dict[str, str]:
         "sequence": str(workload.seq_len),
         "dtype": workload.dtype.text,
         "optimizer": workload.optimizer,
+        "documents": lengths_text(workload.lengths, workload.seq_len),
+        "load of experts": load_text(workload.expert_load),
         "trained": trained_text(workload).removeprefix(", ") or "all",
         "gradient clipping": str(workload.gradient_clip_norm),
     }

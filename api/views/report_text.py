@@ -8,8 +8,11 @@ from ...costmodel.memory.feasibility import MemoryRule
 from ...spec.cluster.cluster_spec import ClusterSpec
 from ...spec.plan.plan import Plan
 from ...spec.plan.shape_text import shape_text as shape_text
+from ...spec.report.checkpoint_price import CheckpointPrice
 from ...spec.report.report import MemoryRow, Prediction, Report
 from ...spec.units import GIB, format_bytes, format_count, format_number, format_seconds
+from ...spec.workload.document_lengths import lengths_text
+from ...spec.workload.expert_load import load_text
 from ...spec.workload.workload import Workload
 
 ROUNDING = 1e-9
@@ -29,6 +32,16 @@ def terms(prediction: Prediction) -> list[tuple[str, float, float]]:
         if seconds > ROUNDING * step_s
     ]
     return sorted(named, key=lambda term: (-term[1], term[0]))
+
+
+def checkpoint_text(price: CheckpointPrice) -> str:
+    """Stall, writing, loading and bytes of a checkpoint."""
+    return (
+        f"a step waits {format_seconds(price.stall_s)}, written after "
+        f"{format_seconds(price.end_to_end_s)}, loaded in {format_seconds(price.load_s)}; "
+        f"{format_bytes(price.bytes)}, at most {format_bytes(price.rank_bytes)} a rank "
+        f"({price.largest_over_mean:.2f} x the mean), rates {price.source}"
+    )
 
 
 def memory_text(row: MemoryRow) -> str:
@@ -61,6 +74,10 @@ def question_text(plan: Plan) -> str:
         parameters += f", {format_count(active)} active"
     size = f"{workload.global_batch} x {workload.seq_len} tokens a step"
     how = f"{workload.dtype.text}, {workload.optimizer}{trained_text(workload)}"
+    if workload.expert_load is not None:
+        how += f", load of experts {load_text(workload.expert_load)}"
+    if workload.lengths is not None:
+        size += f" of {lengths_text(workload.lengths, workload.seq_len)}"
     return f"{model.name} ({parameters}), {size}, {how}"
 
 

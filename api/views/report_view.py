@@ -131,7 +131,8 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         *(("advice", advice_text(item)) for item in report.advice),
     ]
     if report.common_stack is not None:
-        facts.append(("with", common_stack_text(report.common_stack)))
+        step_s = report.prediction.step_time_s
+        facts.append(("with", common_stack_text(report.common_stack, step_s)))
     if search is not None and search.largest is not None:
         facts.insert(0, ("largest", largest_text(search.largest)))
     return [(name, text) for name, text in facts if text]

@@ -9,7 +9,7 @@
   const plain = (word) => word;
   const WISHES = [["dtype", plain], ["optimizer", plain], ["trainable", plain],
     ["stack", plain], ["objective", (word) => (word === "throughput" ? "" : word)],
-    ["prefer", (word) => "prefer " + word], ["memory_gib", gib("within")], ["host_gib", gib("host")],
+    ["prefer", (word) => "prefer " + word], ["framework", (name) => "for " + name], ["memory_gib", gib("within")], ["host_gib", gib("host")],
     ["nvme_gib", gib("drives")],
     ["calibration", (word) => "calibration " + word], ["oom_risk", (risk) => "risk " + risk],
     ["pins", (pins) => pins.join(", ")]];

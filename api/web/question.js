@@ -9,6 +9,7 @@
   const OBJECTIVES = [["throughput", "most tokens a second"], ["cost", "least cost a token"],
     ["largest-batch", "largest batch that fits"], ["largest-sequence", "longest sequence that fits"]];
   const USUAL = { dtype: "as usual", optimizer: "as usual", prefer: "as usual",
+    framework: "none",
     recompute: "what the search finds" };
   const MEANINGS = { "prefer simple": "the simplest that is as good", "prefer best": "the fastest",
     "recompute selective": "selective: core attention", "recompute selective-ops": "selective, by operation" };
@@ -88,6 +89,7 @@
       "/prefer": choice("Answer with", "prefer", choices.prefer),
       "/stack": suggested("Training software", choices.stack,
         "empty: our own; settings follow, as in megatron:dispatcher=deepep"),
+      "/constraints/framework": choice("Keep to what a framework says", "framework", choices.framework),
       "/constraints/memory_gib": amount("Memory a device may use", "GiB; empty for all of it"),
       "/constraints/host_gib": amount("Host memory a device may use", "GiB, for offloading; empty for none"),
       "/constraints/nvme_gib": amount("Room on drives a device may use", "GiB, for offloading; empty for none"),
@@ -117,7 +119,8 @@
     const objective = fields["/objective"].control.value;
     const limits = { memory_gib: number(fields["/constraints/memory_gib"]),
       host_gib: number(fields["/constraints/host_gib"]),
-      nvme_gib: number(fields["/constraints/nvme_gib"]), pins: pinsOf(fields) };
+      nvme_gib: number(fields["/constraints/nvme_gib"]), pins: pinsOf(fields),
+      framework: word(fields["/constraints/framework"]) };
     const limited = Object.values(limits).some((limit) => limit !== undefined);
     return {
       model: fields["/model"].value(),
@@ -171,7 +174,7 @@
     }
     const put = (pointer, value) => { fields[pointer].control.value = value || ""; };
     for (const name of ["dtype", "optimizer", "trainable"]) put("/workload/" + name, asked[name]);
-    for (const name of ["memory_gib", "host_gib", "nvme_gib"]) put("/constraints/" + name, asked[name]);
+    for (const name of ["memory_gib", "host_gib", "nvme_gib", "framework"]) put("/constraints/" + name, asked[name]);
     for (const name of ["prefer", "stack"]) put("/" + name, asked[name]);
     const recompute = (asked.pins || []).filter((pin) => pin.startsWith("recompute="));
     const one = recompute.length === 1 ? recompute[0].slice("recompute=".length) : "";
@@ -206,6 +209,7 @@
         el("div", { class: "row" }, at("/workload/dtype"), at("/workload/optimizer")),
         at("/workload/trainable"), at("/objective"), at("/prices")),
       el("details", {}, el("summary", {}, "More"), at("/stack"), at("/prefer"),
+        at("/constraints/framework"),
         el("div", { class: "row" }, at("/constraints/memory_gib"), at("/constraints/host_gib")),
         at("/constraints/nvme_gib"),
         at("recompute"), at("/constraints/pins"), at("/deadline_s")),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ...planner.what_if.question import SCALES, Question, Sweep
-from ...planner.what_if.setting import Value
+from ...planner.what_if.setting import Given, Value
 from ...spec.errors import InputError, one_of
 from ...spec.inputs.what_if_keys import WHAT_IF_KEYS
+from ..problem.expert_load import is_word, load_of_file
 from ..problem.model_and_cluster import ClusterLike, cluster_of
 
 SET_EXAMPLE = "inter_node.bandwidth=2x"
@@ -39,6 +41,25 @@ def question_of(
         add=None if add is None else cluster_of(add, "--add"),
         scale="fixed" if scale is None else one_of("--scale", scale, SCALES),
     )
+
+
+def with_traces_read(question: Question) -> Question:
+    """The question with the routing trace read that ``expert_load`` is set to.
+
+    A service does not call it: it opens no file that a request names.
+
+    Raises:
+        InputError: no usable trace.
+    """
+    sets = tuple((path, _read_trace(path, value)) for path, value in question.sets)
+    return replace(question, sets=sets)
+
+
+def _read_trace(path: str, value: Given) -> Given:
+    is_load = path.strip().casefold().replace("-", "_") == "expert_load"
+    if not is_load or not isinstance(value, str) or is_word(value):
+        return value
+    return load_of_file(value, f"--set {path}")
 
 
 def _listed(sets: SetValues) -> Iterable[str | tuple[str, Value]]:

@@ -2,5 +2,6 @@
 
 Enters: request bodies as bytes, with a deadline.
 Leaves: status and body, progress events.
-Imports: `spec`, `costmodel`, `planner`, `api.problem`, `api.planning`, `api.views`.
+Imports: `spec`, `costmodel`, `planner`, `api.problem`, `api.planning`, `api.frameworks`,
+`api.views`.
 """

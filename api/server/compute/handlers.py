@@ -20,6 +20,7 @@ from ....spec.inputs.preference import simple_within
 from ....spec.inputs.token_count import token_count
 from ....spec.plan.plan import Plan
 from ....spec.report.report import Report
+from ...frameworks.keep_to import kept_to, refuse_beside
 from ...planning.report import Simulated, memory_rule, simulate_plan
 from ...planning.solved_report import solved_report
 from ...planning.training import TOKENS_FLAG, priced_report, trained_report
@@ -73,23 +74,27 @@ def checked_body(
     return encode(facts) + b"\n" + encode(parsed)
 
 
-def _problem_and_pins(body: PlanBody) -> tuple[Problem, tuple[Pin, ...]]:
-    """Resolve a body into a problem and pins."""
+def _question_of_plan(body: PlanBody) -> tuple[Problem, Problem | None, tuple[Pin, ...]]:
+    """Resolve a body into a problem, the free one beside a framework's, and pins."""
     limits = body.constraints
-    problem_ = resolve(
-        Inputs(
-            **_problem_inputs(body.model, body.cluster, body.workload),
-            stack=body.stack,
-            calibration=body.calibration,
-            memory_gib=None if limits is None else limits.memory_gib,
-            host_gib=None if limits is None else limits.host_gib,
-            nvme_gib=None if limits is None else limits.nvme_gib,
-            objective=body.objective,
-            prices=None if body.prices is None else _prices(body.prices),
-            allow=None if limits is None else limits.allow,
-        )
+    inputs = Inputs(
+        **_problem_inputs(body.model, body.cluster, body.workload),
+        stack=body.stack,
+        calibration=body.calibration,
+        memory_gib=None if limits is None else limits.memory_gib,
+        host_gib=None if limits is None else limits.host_gib,
+        nvme_gib=None if limits is None else limits.nvme_gib,
+        objective=body.objective,
+        prices=None if body.prices is None else _prices(body.prices),
+        allow=None if limits is None else limits.allow,
     )
-    return problem_, resolve_pins((limits and limits.pins) or (), problem_, _executable(body))
+    if limits is None or limits.framework is None:
+        problem_, free = resolve(inputs), None
+    else:
+        refuse_beside(limits.framework, executable=_executable(body))
+        problem_, free = kept_to(limits.framework, inputs)
+    pins = resolve_pins((limits and limits.pins) or (), problem_, _executable(body))
+    return problem_, free, pins
 
 
 def _executable(body: PlanBody) -> bool:
@@ -98,7 +103,7 @@ def _executable(body: PlanBody) -> bool:
 
 def check_plan_body(body: PlanBody) -> None:
     """Refuse a body that could not start a search."""
-    _problem_and_pins(body)
+    _question_of_plan(body)
     simple_within(body.prefer)
     if body.tokens is not None:
         token_count(body.tokens, TOKENS_FLAG)
@@ -107,7 +112,7 @@ def check_plan_body(body: PlanBody) -> None:
 def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report:
     """The best plan, or the best until ``ends_s`` (monotonic clock)."""
     limits = body.constraints
-    problem_, pins = _problem_and_pins(body)
+    problem_, free, pins = _question_of_plan(body)
     left_s = ends_s - time.monotonic()
     if body.deadline_s is not None:
         left_s = min(left_s, body.deadline_s)
@@ -122,7 +127,7 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
         progress=None if watch is None else watch.progress,
         watch=watch,
     )
-    return trained_report(solved_report(problem_, options), body.tokens)
+    return trained_report(solved_report(problem_, options, free), body.tokens)
 
 
 def _prices(body: PricesBody) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from ....spec.cluster.calibration import RESERVED_NAMES
 from ....spec.codec import to_document
 from ....spec.errors import InputError
 from ...validation.table_fits import fit_peaks, fit_times
+from .kernel_uploads import fit_uploaded_kernels
 from .requests import ProfileBody
 
 
 def fit_uploaded_table(body: ProfileBody) -> dict[str, Any]:
-    """Fit a calibration to an uploaded table.
+    """Fit a calibration to an uploaded table, of runs or of kernels.
 
     Returns:
         ``calibration``, its document; ``of_memory``, True if peaks were fitted, not times;
@@ -24,6 +25,8 @@ def fit_uploaded_table(body: ProfileBody) -> dict[str, Any]:
     """
     if body.name in RESERVED_NAMES:
         raise InputError("name", body.name, "a name that is neither none nor fit")
+    if any("op" in row for row in body.rows):
+        return fit_uploaded_kernels(body.name, body.rows)
     of_memory = any(row.get(PEAK) not in (None, "") for row in body.rows)
     runs = _runs(body)
     fit = (fit_peaks if of_memory else fit_times)(body.name, runs, "rows: 0")

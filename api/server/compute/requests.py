@@ -77,6 +77,12 @@ ClusterBody = Annotated[
 ]
 
 
+ExpertLoadBody = Annotated[
+    Annotated[str, Field(pattern=r"^(even|power:[0-9.eE+-]{1,40})$")] | dict[str, Any],
+    Field(description="even, power:A, or the summary of a routing trace, as a plan holds it."),
+]
+
+
 def _words(words: Iterable[str]) -> str:
     return ", ".join(words) + "."
 
@@ -94,6 +100,9 @@ class WorkloadBody:
     seq_len: Annotated[Sequence | None, Field(description="Tokens of a sample.")] = None
     dtype: Annotated[Name | None, Field(description=_words(SHORTHANDS))] = None
     grad_dtype: Annotated[Name | None, Field(description="Of gradients: fp32 if left out.")] = None
+    communication_dtype: Annotated[
+        Name | None, Field(description="Of gradients' reductions: grad_dtype if left out.")
+    ] = None
     master_dtype: Annotated[
         Name | None, Field(description="Of master weights; none for no separate ones.")
     ] = None
@@ -105,6 +114,11 @@ class WorkloadBody:
         Name | None, Field(description="full, lora:rank=16,targets=query,value or frozen:TOWER,….")
     ] = None
     task: Annotated[Name | None, Field(description=_words(TASKS))] = None
+    expert_load: ExpertLoadBody | None = None
+    lengths: Annotated[
+        dict[str, Any] | None,
+        Field(description="Of the documents in a sequence: a histogram, as a plan holds it."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +138,10 @@ class ConstraintsBody:
     ] = None
     executable: Annotated[
         bool | None, Field(description="Keep to what the bundled executor runs.")
+    ] = None
+    framework: Annotated[
+        Name | None,
+        Field(description="Keep to what a framework's files say, as plan --for does."),
     ] = None
 
 
@@ -315,10 +333,11 @@ MAX_ROWS, MAX_CELLS = 500, 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileBody:
-    """A table of measured runs or memory peaks.
+    """A table of measured runs, memory peaks or kernels.
 
     Its runs are of one device and one stack. Columns are those of ``plan calibrate --data``; values
-    left out of a row are blank.
+    left out of a row are blank. Kernels are rows as ``plan profile`` has them: ``hardware``,
+    ``op``, ``shape`` (512x1024x512), ``dtype``, ``flops``, ``traffic_bytes``, ``time_s``.
     """
 
     __pydantic_config__ = STRICT

@@ -89,7 +89,7 @@ def _request_document(row: DbRow) -> dict[str, Any] | None:
 
 
 WORKLOAD_WISHES = ("global_batch_tokens", "dtype", "optimizer", "trainable")
-CONSTRAINT_WISHES = ("memory_gib", "host_gib", "nvme_gib", "pins")
+CONSTRAINT_WISHES = ("memory_gib", "host_gib", "nvme_gib", "pins", "framework")
 
 
 def _wishes(body: Mapping[str, Any]) -> dict[str, Any]:

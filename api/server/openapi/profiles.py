@@ -47,6 +47,7 @@ PROFILE_ANSWER_EXAMPLE: dict[str, Any] = {
     "fitted_error": 0.00281,
     "left_out_error": 0.004418,
     "memory": None,
+    "residual": None,
     "hash": "sha256:506757f820833b9b1b78feb1bd00614e36dd69394194a570b3018b9f356d0eb1",
     "rows_read": 3,
     "rows_usable": 3,
@@ -75,7 +76,7 @@ READ_STATUSES = (*COMMON_STATUSES, 404)
 PROFILE_DOCS: dict[str, dict[str, Any]] = {
     "POST": {
         "operation_id": "createProfile",
-        "summary": "Fit a calibration to measured runs and keep it under a name; runs nothing.",
+        "summary": "Fit a calibration to measured runs or kernels and keep it; runs nothing.",
         "status_code": 201,
         "openapi_extra": body_docs("ProfileBody", PROFILE_EXAMPLE),
         "responses": {
