@@ -33,14 +33,14 @@ ASKED_FOR = {
     "RTX-A6000-48GB", "RTX-6000-Ada-48GB", "L40S-48GB", "RTX-PRO-6000-96GB", "B300-SXM-270GB",
     "GB200-186GB", "GB300-279GB", "MI250X-64GB", "MI300X-192GB", "A40-48GB", "A30-24GB",
     "H20-SXM-96GB", "L20-48GB", "MI250-64GB", "RTX-3080-10GB", "RTX-3080-12GB", "RTX-A5000-24GB",
-    "RTX-5090-32GB", "GB10-128GB", "MI355X-288GB",
+    "RTX-5090-32GB", "GB10-128GB", "MI355X-288GB", "RTX-2080-Ti-11GB",
 }  # fmt: skip
 NOT_FIGURES = {
     "name", "family", "form", "usual", "dtypes", "sources", "scope", "technology", "curves",
     "devices", "usual_for", "also_called", "note",
 }  # fmt: skip
 PAIRS_AND_RACKS = {"devices_per_pair", "pair_link", "devices_per_rack", "rack_link"}
-NO_BF16 = {"V100", "T4"}
+NO_BF16 = {"V100", "T4", "RTX-2080-Ti"}
 WAYS_TO_KNOW = ("measured", "assumed", "derived", "as ", "by its name", "by definition", "/proc/")
 
 

@@ -244,8 +244,7 @@ def test_zone_links_need_several_zones(tmp_path: Path) -> None:
 def test_a_link_of_no_rate_is_refused_by_name(rate: str, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(
-        "nodes: 1\ndevices_per_node: 2\ndevice: H100\n"
-        f"intra_node_bandwidth_gb_per_s: {rate}\n"
+        f"nodes: 1\ndevices_per_node: 2\ndevice: H100\nintra_node_bandwidth_gb_per_s: {rate}\n"
     )
     with pytest.raises(InputError, match=r"intra_node_bandwidth_gb_per_s: got .*at least 1e-09"):
         parse_cluster(str(file))

@@ -33,6 +33,7 @@ SPLIT = [
     replace(PAIRS, name="tied dualpipe", strategies=TP2_SP),
 ]
 """Schedules that split the backward."""
+REDUCED = Case(name="zero2 reduced in bf16", dtype="bf16", communication="bf16")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,8 @@ SPLIT = [
         *SPLIT,
         Case(name="hpz", strategies=sharded("hpz:2", 4)),
         Case(name="hpz bf16", dtype="bf16", strategies=sharded("hpz:2", 4)),
+        replace(REDUCED, strategies=sharded("zero2", 4)),
+        replace(REDUCED, name="zero1 reduced in bf16", strategies=sharded("zero1", 4)),
         Case(name="no clipping", clip=None, strategies=sharded("zero1", 4)),
     ],
     ids=lambda c: c.name,

@@ -46,6 +46,7 @@ ONE_STAGE = [
     Case(name="hpz gpt2", sizes=GPT2, strategies=sharded("hpz:2", 4)),
     Case(name="hpz full", strategies=sharded("hpz:2", 4, recompute="full")),
     Case(name="hpz in a ring", strategies=sharded("hpz:2", 4, cp=2)),
+    *(Case(name=text, strategies=sharded(text, 4)) for text in ("1/2/4", "2/2/4", "2/4/4")),
     Case(name="tp2", strategies=TP2),
     Case(name="tp2 gpt2", sizes=GPT2, strategies=TP2),
     Case(name="tp2 qwen3", sizes=QWEN3, strategies=TP2),
@@ -243,6 +244,12 @@ def test_eight_ranks(eight_ranks: RankPool, case: Case) -> None:
     "case",
     [
         Case(name="zero3", dtype="bf16", strategies=sharded("zero3", 4)),
+        Case(
+            name="reduced in bf16",
+            dtype="bf16",
+            communication="bf16",
+            strategies=sharded("zero2", 4),
+        ),
         Case(name="tp2 sp gpt2", dtype="bf16", sizes=GPT2, strategies=TP2_SP),
         Case(name="zero0", dtype="bf16", sizes=LLAMA),
         Case(name="1f1b zero2", dtype="bf16", stages=2, strategies=sharded("zero2", 2)),

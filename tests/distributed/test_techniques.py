@@ -117,6 +117,15 @@ class TestActivationSwap(TechniqueRankSuite):
             ],
         ),
         Case(name="sequence shards", strategies=swapped(TP2, 0.25)),
+        Case(
+            name="a ring, then exchanged heads",
+            strategies=[
+                LayerStrategy(cp=2),
+                swapped(LayerStrategy(cp=2), 0.5),
+                swapped(LayerStrategy(tp=2, sequence_parallel="ulysses"), 0.25),
+                LayerStrategy(cp=2),
+            ],
+        ),
     )
 
 

@@ -29,6 +29,7 @@ QUICK: list[tuple[str, tuple[int, ...]]] = [
     ("docs/python.md", (3, 4)),
     ("docs/multi_node.md", (0,)),
     ("docs/clusters.md", (0, 1)),
+    ("docs/sizing.md", (0, 1)),
 ]
 LONG: list[tuple[str, tuple[int, ...]]] = [
     ("README.md", (3, 4)),
@@ -43,6 +44,7 @@ LONG: list[tuple[str, tuple[int, ...]]] = [
     ("docs/jobs.md", (6, 7)),
     ("docs/what_if.md", (0, 1)),
     ("docs/what_if.md", (3,)),
+    ("docs/sizing.md", (2, 3)),
 ]
 """Searches of large models, and prices of hundreds of runs."""
 IN_TESTS_OF_THEIR_OWN = {
@@ -59,6 +61,12 @@ IN_TESTS_OF_THEIR_OWN = {
     "what_if.md 2",  # keys of the document: tests/api/cli/test_what_if.py
 }  # fmt: skip
 NOT_RUN = {
+    "diagnosing.md 0": "a log of the reader's own; tests/api/diagnose reads one of each framework",
+    "diagnosing.md 1": "what that prints; the same",
+    **{
+        f"frameworks.md {n}": "reads files of the reader's own: tests/api/frameworks has each verb"
+        for n in range(5)
+    },
     "README.md 1": "make demo and make test: they run these tests",
     "README.md 2": "what make demo measured on one machine; tests/api/cli/test_process.py runs it",
     "calibrating.md 2": "a table of the reader's own peaks; tests/api/cli/test_calibrate_memory.py "
@@ -69,6 +77,11 @@ NOT_RUN = {
     "README.md 0": "pip install: make wheel-test",
     "running.md 4": "needs PyTorch's package index",
     "CONTRIBUTING.md 0": "make demo, make test, make lint",
+    "checkpoints.md 0": "runs of thousands of steps; tests/executor/checkpoint/test_new_stage.py "
+    "has each flag",
+    "checkpoints.md 2": "needs a bucket; tests/executor/checkpoint/test_far_storage.py has URLs",
+    "checkpoints.md 1": "needs a Megatron checkpoint; tests/executor/checkpoint/"
+    "test_foreign_checkpoints.py has each",
     "multi_node.md 1": "needs 2 nodes of 8 GPUs",
     "multi_node.md 2": "needs 2 nodes of 8 GPUs",
     "multi_node.md 3": "tests/distributed/launch/test_several_nodes.py starts the same two "
@@ -84,10 +97,11 @@ NOT_RUN = {
     "operations.md 6": "container files are not yet run",
     "activation-swap.md 0": "prints nothing; the evidence item activation_swap asks the same",
     "quantized-communication.md 0": "prints nothing; tests/techniques holds its words",
+    "tiered-sharding.md 0": "prints nothing; tests/planner/pins/test_pinned_shards.py pins such",
     "objectives.md 1": "its command is not shown; tests/api/service/test_operations.py has such "
     "changes",
 }
-COUNTED = {"run": 64, "not run": 21}
+COUNTED = {"run": 68, "not run": 32}
 
 
 def _chosen(page: str, numbers: tuple[int, ...]) -> list[Block]:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[1] / "support" / "kernel_doubles" / "compile_kernels.py"
-KERNELS = {"_encode", "_decode", "_permute", "_unpermute", "_unpermute_backward", "_copy", "_sum"}
+KERNELS = {
+    *("_encode", "_decode", "_permute", "_unpermute", "_unpermute_backward", "_copy", "_sum"),
+    "_signalled",
+}
 
 
 def machine_code(tmp_path: Path, *capabilities: int) -> list[dict[str, object]]:

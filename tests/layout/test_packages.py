@@ -10,19 +10,24 @@ import pytest
 import shardwright
 
 PUBLIC_NAMES = [
+    "CheckpointHandle",
     "Client",
     "PlanHandle",
     "__version__",
+    "checkpoint",
     "clusters",
     "compare",
     "data",
+    "diagnose",
     "errors",
     "execute",
     "explain",
+    "import_plan",
     "models",
     "parallelize",
     "plan",
     "simulate",
+    "size",
     "validate",
     "what_if",
 ]

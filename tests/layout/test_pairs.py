@@ -28,7 +28,7 @@ PAIRS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "layer": ("costmodel/layers/layer.py", "executor/models/layer.py", ()),
     "lora": ("costmodel/ops/lora.py", "executor/models/lora.py", ()),
     "mlp": ("costmodel/layers/mlp.py", "executor/models/mlp.py", ("mlp",)),
-    "moe": ("costmodel/layers/moe.py", "executor/models/moe/experts.py", ("mixture",)),
+    "moe": ("costmodel/layers/moe.py", "executor/models/moe/mixture.py", ("mixture",)),
     "redistribute": (
         "costmodel/ops/redistribute.py",
         "executor/stage/redistribute.py",
@@ -41,24 +41,35 @@ PAIRS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "ring_attention": (
         "costmodel/layers/ring_attention.py",
-        "executor/models/ring_attention.py",
+        "executor/models/context_parallel/ring_attention.py",
         ("ring_attention",),
     ),
-    "routing": (
-        "costmodel/ops/routing.py",
-        "executor/models/moe/routing.py",
-        ("route", "permute", "combine"),
+    "shared_parts": (
+        "costmodel/layers/shared_parts.py",
+        "executor/models/shared_parts.py",
+        ("shared_parts", "shares"),
     ),
+    **{
+        part: (f"costmodel/ops/moe/{part}.py", f"executor/models/moe/{part}.py", shared)
+        for part, shared in {
+            "gate": ("route",),
+            "order": ("permute", "permute_weights"),
+            "dispatch": (),
+            "experts": (),
+            "combine": ("combine",),
+        }.items()
+    },
     "ulysses": (
         "costmodel/layers/ulysses.py",
-        "executor/models/ulysses.py",
+        "executor/models/context_parallel/ulysses.py",
         ("tokens_for_heads", "heads_for_tokens"),
     ),
     "vision": ("costmodel/layers/vision.py", "executor/models/vision.py", ()),
 }
 """For each concept its module on either side, and the functions that both have."""
-UNPAIRED = frozenset({"feed_forward", "mixer", "tower_inputs"})
-"""Modules of costmodel/layers without a counterpart: two look-up tables, and a lowering's own."""
+UNPAIRED = frozenset({"expert_chunks", "feed_forward", "mixer", "tower_inputs"})
+"""Modules of costmodel/layers without one counterpart: two look-up tables, a lowering's own, and
+experts' chunks, whose run is in three modules."""
 
 
 def functions(path: Path) -> set[str]:

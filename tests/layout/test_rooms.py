@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 MAX_MODULES = 20
 PACKAGES = ("spec", "costmodel", "planner", "executor", "api", "kernels", "datasets", "profiler")
 QUESTION = re.compile(r"(What|Whether|How|Which|Where|Why|Who|When)\b")
@@ -56,18 +54,15 @@ def test_file_names_say_what_a_file_is_for(repository_files: tuple[Path, ...], r
     assert stems & BANNED == set()
 
 
-@pytest.mark.parametrize("package", PACKAGES)
 def test_no_type_name_stands_twice_in_a_package(
-    package: str, repository_files: tuple[Path, ...], root: Path
+    repository_files: tuple[Path, ...], root: Path
 ) -> None:
-    names: Counter[str] = Counter()
-    for owner, _, tree in product(repository_files, root):
-        if owner == package:
-            names.update(
-                node.name
-                for node in tree.body
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-            )
+    names = Counter(
+        (package, node.name)
+        for package, _, tree in product(repository_files, root)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
     assert {name: count for name, count in names.items() if count > 1} == {}
 
 

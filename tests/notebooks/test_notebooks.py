@@ -11,8 +11,8 @@ RUNS = [
     "quickstart",
     pytest.param("execute", marks=pytest.mark.distributed),
 ]
-LONG = ["validate", "what_if"]
-"""A minute of processor time each."""
+LONG = ["long_sequences", "validate", "what_if"]
+"""Up to a minute of processor time each."""
 MOST_BYTES = 300_000
 
 

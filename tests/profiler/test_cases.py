@@ -6,8 +6,12 @@ import gc
 
 import pytest
 import torch
+from checks.lowering_check import executor_stack
+from checks.nested_runs import Nested
 from kernel_doubles import interpreter
 
+from shardwright.costmodel.lowering.step_work import step_work
+from shardwright.costmodel.techniques import TECHNIQUES
 from shardwright.executor.tracing.recorder import Recorder
 from shardwright.kernels import fused as fused_kernels
 from shardwright.profiler.cases import fused_cases
@@ -21,7 +25,7 @@ from shardwright.profiler.cases.all_cases import (
 from shardwright.profiler.cases.case import TensorSpec, random_tensor
 from shardwright.profiler.cases.streamed_cases import RowOperands
 from shardwright.profiler.timing import kernel_timing
-from shardwright.spec.report.work_items import FLASH_BACKWARDS, FLASH_FORWARDS
+from shardwright.spec.report.work_items import FLASH_BACKWARDS, FLASH_FORWARDS, Kernel
 
 assert interpreter, "before triton"
 TINY = Sizes(sides=(8, 16), elements=(1024, 2048), heads=(2, 4), sequences=(16, 32), head_dims=(8,))
@@ -34,6 +38,9 @@ def test_a_case_is_what_a_run_records(dtype: str) -> None:
         run = case.prepare()
         with Recorder() as recorder:
             run()
+        if case.kernel.op.startswith("block_"):  # fused on other devices, a chain on a core
+            assert len(recorder.kernels) > 1, case.kernel
+            continue
         (seen,) = recorder.kernels
         assert (seen.op, seen.dtype, seen.flops) == (
             case.kernel.op,
@@ -43,6 +50,21 @@ def test_a_case_is_what_a_run_records(dtype: str) -> None:
         assert seen.traffic_bytes == pytest.approx(case.kernel.traffic_bytes, rel=0.01)
         if seen.op != "embedding_backward":  # of which the table is the largest operand
             assert seen.shape == case.kernel.shape
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("zero2", "sdp4bit@4"), ("hpz:4", "zero++/hpz8@4"), ("hpz:4", "hpz8")]
+)
+def test_what_ranks_quantize_is_timed_under_its_price_s_name(text: str, word: str) -> None:
+    work = step_work(Nested(text, word).plan(), executor_stack(flash=True), 0, TECHNIQUES)
+    priced = {
+        (item.op, item.dtype)
+        for item in work
+        if isinstance(item, Kernel) and item.op.startswith("block_")
+    }
+    assert priced
+    timed = {(case.kernel.op, case.kernel.dtype) for case in all_cases(TINY, ("fp32",))}
+    assert priced <= timed
 
 
 @pytest.fixture

@@ -90,9 +90,7 @@ def test_norms_of_all_heads_run_where_heads_are_whole() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"capacity_factor": 1.25}, "a capacity factor of 1.25, which drops tokens,"),
-        ({"bias": True}, "experts with biases"),
-        ({"latent": 512}, "experts in a latent of 512"),
+        ({"activation": "clamped_swiglu"}, "activation clamped_swiglu"),
         ({"weigh": "inputs"}, "experts whose inputs are weighed"),
     ],
 )

@@ -61,7 +61,6 @@ class TestActivationSwap(TechniqueSuite):
             because="beside compile",
             strategy=with_value(LayerStrategy(), COMPILE, Compile()),
         ),
-        Refused(word="swap", because="beside cp", strategy=LayerStrategy(cp=2), ranks=2),
     )
 
     def spaces(self) -> list[Space]:

@@ -27,7 +27,8 @@ from shardwright.spec.techniques import TECHNIQUES
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("spec", "costmodel", "planner", "executor", "api", "profiler", "datasets")
-OWN_FOLDERS = ("techniques",)
+OWN_FOLDERS = {"techniques", "frameworks"}
+"""Rooms that say a technique by name; a framework's folder says it in the framework's keys."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -141,7 +142,9 @@ def _outside() -> Iterator[Path]:
     """Product files that are no technique's own."""
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*")):
-            if path.suffix in (".py", ".js", ".html") and path.parent.name not in OWN_FOLDERS:
+            if path.suffix in (".py", ".js", ".html") and OWN_FOLDERS.isdisjoint(
+                path.relative_to(ROOT).parts
+            ):
                 yield path
 
 

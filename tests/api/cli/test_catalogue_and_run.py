@@ -161,9 +161,13 @@ def test_a_cluster_shows_its_levels(plan: Plan) -> None:
     assert "all groups" in plan("clusters", "2x8xH100+2x72xGB200").out
 
 
-def test_dry_run_names_ranks_and_groups(plan: Plan, base_report: Any, tmp_path: Path) -> None:
+@pytest.mark.timeout(150)  # steps of a process with torch: slow beside another test
+def test_dry_run_names_ranks_and_groups(plan: Plan, tmp_path: Path) -> None:
     target, written = tmp_path / "plan.json", tmp_path / "dry-run.json"
-    target.write_text(json.dumps(base_report["plan"]))
+    asked = ("--model", "shardwright-demo", "--cluster", "8xH100", "--global-batch", "8")
+    asked += ("--seq-len", "256")
+    degrees = ("--tp", "2", "--pp", "2", "--shard", "zero2")
+    assert plan("simulate", *asked, *degrees, "--json", str(target)).code == 0
     done = plan("execute", str(target), "--dry-run", "--steps", "7", "--json", str(written))
     assert done.code == 0, done.err
     document = json.loads(written.read_text())
@@ -291,7 +295,6 @@ def test_devices_that_are_not_here_are_refused_before_any_search(plan: Plan) -> 
     ("flags", "says"),
     [
         (("--model", "gpt-oss-120b", "--ep", "8"), "clamped_swiglu"),
-        (("--model", "gpt2", "--shard", "2/2/8"), "shard 2/2/8"),
     ],
 )
 def test_dry_run_refuses_what_no_machine_runs(

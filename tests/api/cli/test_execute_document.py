@@ -293,3 +293,13 @@ def test_a_stopped_run_ends_with_its_signals_code(
     assert plan(*flags).err.endswith("nothing was saved (--checkpoint DIR keeps runs)\n")
     several = plan(*flags, "--measure-top", "2")
     assert (several.code, several.err) == (130, "stopped before all plans were measured\n")
+
+
+def test_losses_that_balance_stand_apart(execute: Execute) -> None:
+    document = execute(simulate("gpt2", "8xH100", global_batch=16, seq_len=256))
+    balance = {"auxiliary_loss": [4.0, 2.5], "z_loss": [0, 0.125], "fullest_over_mean": [3, 1.25]}
+    document["measured"]["balance"] = balance
+    out = io.StringIO()
+    print_execution(console(out), document, [])
+    shown = " ".join(out.getvalue().split())
+    assert "fullest over mean 1.25; auxiliary loss 2.5 and z-loss 0.125, apart" in shown

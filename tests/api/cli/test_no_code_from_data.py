@@ -35,6 +35,7 @@ def hook(event, arguments):
 
 sys.addaudithook(hook)
 sys.path.insert(0, sys.argv[1])
+import numpy as np
 import torch
 from ranks.checkpoint_files import two_ranks, write
 from runner.fuzz_files import kinds
@@ -56,7 +57,11 @@ def load(folder, checkpoint):
             kind.read(path)
             loaded += 1
     for path in sorted(FOLDER.glob("*.npz")):
-        read_forest(path)
+        if path.stem == "programs":
+            with np.load(path, allow_pickle=False) as arrays:
+                [arrays[name] for name in arrays.files]
+        else:
+            read_forest(path)
         loaded += 1
     for path in sorted(FOLDER.glob("*.npy")):
         read_timed_grid(path.with_suffix(".json"))

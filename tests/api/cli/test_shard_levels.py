@@ -28,6 +28,9 @@ CLUSTER = parse_cluster("4x8xH100").cluster
         ("hpz:intra_node", 1, 32, "hpz:8"),
         ("hpz", 2, 16, "hpz:4"),
         ("hpz:16", 1, 32, "hpz:16"),
+        ("8/intra_node/inter_node+hpz:4", 1, 32, "8/8/32+hpz:4"),
+        ("inter_node/32/32+hpz", 1, 32, "32/32/32+hpz:8"),
+        ("16/16/16+hpz:intra_node", 2, 16, "16/16/16+hpz:4"),
     ],
 )
 def test_levels_become_degrees(text: str, tp: int, dp: int, degrees: str) -> None:

@@ -13,6 +13,9 @@ from service.token_service import ANNA, BEN, Asked, with_service
 
 from shardwright.api.server.jobs.database import prepare
 from shardwright.api.server.openapi.profiles import KEPT_EXAMPLE, PROFILE_EXAMPLE
+from shardwright.costmodel.kernel_latency.gemm_features import gemm
+from shardwright.costmodel.kernel_latency.refitted import ShippedPrices
+from shardwright.datasets.catalogue.device import device
 
 ASKED: dict[str, Any] = {
     "model": "llama-2-7b",
@@ -30,6 +33,46 @@ def _slower(times: float) -> dict[str, Any]:
     for row in body["rows"]:
         row["step_time_s"] *= times
     return body
+
+
+def _kernels(slower: float) -> dict[str, Any]:
+    """Products of an untimed device, each so many times as long as shipped prices say."""
+    shapes = [(2**a, 2**b, 2**c) for a in (9, 11, 13) for b in (9, 11, 13) for c in (10, 12, 14)]
+    kernels = [gemm(m, k, n, "bf16") for m, k, n in shapes]
+    shipped = ShippedPrices(device("A10"))
+    rows = [
+        {"hardware": "A10", "op": x.op, "shape": "x".join(map(str, x.shape)), "dtype": x.dtype,
+         "flops": x.flops, "traffic_bytes": x.traffic_bytes, "time_s": slower * shipped.seconds(x)}
+        for x in kernels
+    ]  # fmt: skip
+    return {"name": "our-a10", "rows": rows}
+
+
+def test_timed_kernels_refit_prices_of_a_device(tmp_path: Path) -> None:
+    async def test(ask: Asked) -> None:
+        made = await ask(ANNA, "POST", "/v1/profiles", _kernels(2.0))
+        assert made.status_code == 201, made.text
+        kept = made.json()
+        assert (kept["device"], kept["rows_usable"]) == ("A10-24GB", 27)
+        assert kept["residual"]["groups"] == ["product"]
+        body = {**SIMULATED, "model": "gpt2", "cluster": "8xA10", "calibration": None}
+        body["workload"] = {"global_batch": 64, "seq_len": 1024}
+        answers = [
+            (await ask(ANNA, "POST", "/v1/simulations", {**body, "calibration": name})).json()
+            for name in ("none", "our-a10")
+        ]
+        matmul = [answer["prediction"]["breakdown_s"]["matmul"] for answer in answers]
+        assert matmul[1] == pytest.approx(2 * matmul[0], rel=0.05)
+        assert answers[1]["source_share"]["learned"] > 0.5
+        low, high = answers[1]["prediction"]["step_time_interval_s"]
+        assert low < answers[1]["prediction"]["step_time_s"] < high
+        poisoned = _kernels(1.0)
+        poisoned["rows"][4]["time_s"] = -1.0
+        refused = await ask(ANNA, "POST", "/v1/profiles", poisoned)
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["pointer"] == "/rows/4/time_s"
+
+    with_service(tmp_path, test)
 
 
 def test_a_profile_is_kept_used_replaced_and_forgotten(tmp_path: Path) -> None:

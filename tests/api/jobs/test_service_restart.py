@@ -12,10 +12,10 @@ import pytest
 from service.services import start_service, stop_service
 
 SLOW = {
-    "model": "llama-3-70b",
-    "cluster": "8x8xH100",
+    "model": "llama-3-8b",
+    "cluster": "2x8xH100",
     "workload": {"global_batch": 512, "seq_len": 8192},
-    "deadline_s": 4,
+    "deadline_s": 10,
 }
 
 

@@ -37,7 +37,7 @@ def test_a_simulation_takes_what_the_command_takes() -> None:
 
 def test_a_group_names_what_there_is() -> None:
     known = {name for function in FUNCTIONS for name in parameters(function)}
-    known |= {"kernels", "trace", "lr"}  # of a handle's own execute
+    known |= {"kernels", "trace", "lr", "new_stage"}  # of a handle's own execute
     known |= {"workload", "constraints", "strategy", "include"}  # of bodies
     assert {name for names in GROUPS.values() for name in names} <= known
 

@@ -13,7 +13,7 @@ import shardwright as sw
 from shardwright.api.html.report import report_html
 from shardwright.datasets.clusters.parse import parse_cluster
 from shardwright.datasets.models.load import presets
-from shardwright.spec.errors import InfeasibleError, InputError, NotBuiltError
+from shardwright.spec.errors import InfeasibleError, InputError
 from shardwright.spec.plan.plan import load_plan
 
 TYPED = {"layers": 4, "hidden": 128, "heads": 4, "vocab": 512, "name": "<b>tiny</b>"}
@@ -105,8 +105,8 @@ def test_other_mistakes() -> None:
         sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, tp="2")
     with pytest.raises(InputError, match=r"recompute: got ops:mlp.*ops:save=NAMES"):
         sw.simulate("gpt2", "8xH100", global_batch=8, seq_len=64, recompute="ops:mlp")
-    with pytest.raises(NotBuiltError, match="not built yet"):
-        sw.plan("gpt2", "8xH100", global_batch=8, seq_len=64, pins=["shard=hpz:2"])
+    with pytest.raises(InputError, match="hpz:8"):
+        sw.plan("gpt2", "8xH100", global_batch=8, seq_len=64, pins=["shard=hpz:8"])
     with pytest.raises(InfeasibleError, match="hbm"):
         sw.plan("llama-3-70b", "1xH100", global_batch=1, seq_len=512)
     with pytest.raises(InputError, match="CUDA devices"):

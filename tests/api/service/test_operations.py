@@ -43,7 +43,14 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "fastest": ("--prefer", "best"),
         "priced": ("--prices", str(prices), "--prefer", "best"),
         "cheapest": (
-            "--prices", str(prices), "--objective", "cost", "--top", "5", "--prefer", "best",
+            "--prices",
+            str(prices),
+            "--objective",
+            "cost",
+            "--top",
+            "5",
+            "--prefer",
+            "best",
         ),
         "simplest": ("--prefer", f"simple:{100 * WITHIN:g}%"),
     }

@@ -210,7 +210,7 @@ def test_a_list_tells_what_was_asked(client: httpx.Client, places: list[str]) ->
     }
     priced = {"stack": None, "calibration": None, "oom_risk": None}
     wished = ("global_batch_tokens", "dtype", "optimizer", "trainable", "objective", "prefer",
-              "memory_gib", "host_gib", "nvme_gib", "pins")  # fmt: skip
+              "memory_gib", "host_gib", "nvme_gib", "pins", "framework")  # fmt: skip
     known = {"cluster": "2xH100", **WORK, **priced, **dict.fromkeys(wished)}
     first = {"model": "gpt2", "model_name": None, **known}
     assert items[places[0].rpartition("/")[2]] == first

@@ -21,7 +21,7 @@ from generators.plan_cases import Case, Sizes
 from generators.random_spaces import random_profile
 
 from shardwright.datasets.clusters.parse import parse_cluster
-from shardwright.executor.checkpoint.folders import step_folders, step_of
+from shardwright.executor.checkpoint.storage.folders import step_folders, step_of
 from shardwright.profiler.store import profiles
 from shardwright.spec.codec import canonical_json
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from shardwright.datasets.pipelines.shipped import STAGES
 from shardwright.datasets.preparation import prepare as engine
+from shardwright.datasets.preparation.document_lengths import document_lengths
 from shardwright.datasets.preparation.prepare import prepare
 from shardwright.datasets.recipes.recipe import recipe_of
 from shardwright.executor.data.prepared import (
@@ -87,3 +89,32 @@ def test_a_shard_that_is_gone_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="all its shards"):
         ShardedTokens(out, ["tokens-00000.npy"])
     assert engine.WORK not in {path.name for path in out.iterdir()}
+
+
+def test_documents_end_where_the_text_says(tmp_path: Path) -> None:
+    out = prepared(tmp_path, {"tokens": 64, "order": "fit"})
+    lengths = document_lengths(out / "data.json", 32)
+    batches = prepared_batches(out, VOCAB, 32, 1, 1, lengths)
+    found: list[int] = []
+    for n in range(batches.windows):
+        ends = batches.documents(n, 0)
+        text = batches(n, 0).tolist()
+        assert ends[-1] == 32
+        inner = [i + 1 for i, token in enumerate(text[:-1]) if token == END]
+        assert set(ends[:-1]) <= set(inner)
+        assert min(inner, default=32) in ends
+        found += np.diff([0, *ends]).tolist()
+    total = sum(row.tokens for row in lengths.rows)
+    assert total == sum(found) == batches.windows * 32
+    assert sum(row.squares for row in lengths.rows) == sum(n * n for n in found)
+    assert lengths.documents == len(found)
+    with pytest.raises(RuntimeError, match="one document each"):
+        prepared_batches(out, VOCAB, 32, 1, 1).documents(0, 0)
+    other = replace(lengths, recipe="sha256:" + "0" * 64)
+    with pytest.raises(InputError, match=r"data of the plan's recipe sha256:0"):
+        prepared_batches(out, VOCAB, 32, 1, 1, other)
+    with pytest.raises(InputError, match=r"--seq-len: got 48"):
+        document_lengths(out, 48)
+    (out / "documents.npz").write_bytes(b"none")
+    with pytest.raises(InputError, match=r"documents\.npz"):
+        document_lengths(out, 32)

@@ -17,6 +17,7 @@ from shardwright.executor.train.job import require_executable
 from shardwright.spec.errors import InputError
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.strategy import LayerStrategy, Sharding
+from shardwright.spec.workload.training import Lora
 from shardwright.spec.workload.workload import DtypeRecord
 
 FakeRanks = Callable[[int, int], AbstractContextManager[None]]
@@ -24,7 +25,7 @@ NOT_RUN = {
     "gradient": DtypeRecord(gradient="bf16"),
     "master": DtypeRecord(master="bf16"),
     "moments": DtypeRecord(moments="fp16"),
-    "communication": DtypeRecord(communication="bf16"),
+    "communication": DtypeRecord(communication="fp16"),
 }
 
 
@@ -63,8 +64,9 @@ def test_formats_that_are_run_keep_what_they_say(shorthand: str, fake_ranks: Fak
 
 
 def test_sharding_that_is_not_run_is_refused() -> None:
-    plan = plan_of(DtypeRecord())
-    stage = plan.program.stages[0]
+    plan = plan_of(DtypeRecord.from_shorthand("fp32"))
+    adapted = replace(plan.workload, trainable=Lora(rank=2, alpha=2, targets=("query",)))
+    plan, stage = replace(plan, workloads={"main": adapted}), plan.program.stages[0]
     strategy = LayerStrategy(shard=Sharding(gradients=2, optimizer=4))
     parts = tuple(
         tuple(replace(part, strategy=strategy) for part in parts) for parts in stage.virtual_stages

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shardwright.executor.models.block import Block
 from shardwright.executor.models.deferred_gradients import DeferredGradients, add_gradients
 from shardwright.executor.models.layer import LayerBuild
-from shardwright.executor.models.moe.experts import mixture
+from shardwright.executor.models.moe.mixture import mixture
 from shardwright.executor.models.sequence_split import SequenceSplit
 from shardwright.executor.models.tensor_parallel import (
     NO_TENSOR_PARALLEL,
@@ -42,7 +42,7 @@ def weights() -> Weights:
 def forward(x: Tensor, w: Weights, tp: TensorParallel) -> Tensor:
     """A column-split pair of projections, multiplied, and a row-split one."""
     up, gate = column_linear(x, [w["up"], w["gate"]], [w["up_bias"], w["gate_bias"]], tp)
-    return row_linear(up * gate, w["down"], w["down_bias"], tp)
+    return row_linear([up * gate], [w["down"]], [w["down_bias"]], tp)
 
 
 def inputs(count: int) -> list[Tensor]:
@@ -138,8 +138,9 @@ def test_what_waits_holds_no_graph_and_lets_go_one_by_one() -> None:
     gc.collect()
     assert seen() is None
     held = [c.cell_contents for product in deferred._waiting[0] for c in product.__closure__ or ()]
-    tensors = [t for t in held if isinstance(t, Tensor) and not isinstance(t, nn.Parameter)]
-    assert len(tensors) == 3  # the joined input; the last product's gradient and input
+    single = [t for one in held for t in (one if isinstance(one, list) else [one])]
+    tensors = [t for t in single if isinstance(t, Tensor) and not isinstance(t, nn.Parameter)]
+    assert len(tensors) == 5  # the joined input and its gradients; the last product's two
     assert all(t.grad_fn is None for t in tensors)
     deferred.run(0)
     assert all(p.grad is not None for p in w.values())

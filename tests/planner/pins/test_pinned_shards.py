@@ -9,7 +9,7 @@ from shardwright.api.problem.pins import resolve_pins
 from shardwright.planner.solve.options import SolveOptions
 from shardwright.planner.solve.solve import solve
 from shardwright.planner.space.pins import parse_pin
-from shardwright.spec.errors import InputError, NotBuiltError
+from shardwright.spec.errors import InputError
 from shardwright.spec.techniques import TECHNIQUES
 
 WHOLE = ("pp=1", "micro_batch=2")
@@ -45,6 +45,9 @@ def test_a_pinned_sharding_is_searched(pins: tuple[str, ...], name: str) -> None
         ("hsdp:intra_node", 2, "hsdp:4"),
         ("1/1/intra_node", 4, "1/1/2"),
         ("1/intra_node/inter_node", 1, "1/8/16"),
+        ("hpz", 1, "hpz:8"),
+        ("hpz:intra_node", 2, "hpz:4"),
+        ("intra_node/intra_node/inter_node+hpz:2", 1, "8/8/16+hpz:2"),
     ],
 )
 def test_a_level_is_the_degree_that_tp_leaves_inside_its_groups(
@@ -89,5 +92,7 @@ def test_levels_that_the_cluster_lacks_are_refused_before_any_search() -> None:
         resolve_pins(("shard=hsdp:inter_rack",), asked)
     with pytest.raises(InputError, match="nested degrees"):
         resolve_pins(("shard=intra_node/1/1",), asked)
-    with pytest.raises(NotBuiltError, match="hpz"):
+    with pytest.raises(InputError, match="hpz:8; allowed: a degree above 1"):
         resolve_pins(("shard=hpz:intra_node",), asked)
+    with pytest.raises(InputError, match="--pin: got hpz:inter_rack; allowed: intra_node"):
+        resolve_pins(("shard=8/8/8+hpz:inter_rack",), asked)

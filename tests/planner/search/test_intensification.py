@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generators.samples import random_problem
+from oracles.brute_force import Restriction
 from published.planning import parts_of
 
 from shardwright.planner.candidates.evaluator import Outcome
@@ -74,7 +75,9 @@ def test_host_memory_is_no_stage_that_may_hold_more() -> None:
     (group,) = space.cluster.groups
     memory = replace(group.memory, host_bytes=2**40, hbm_bytes=1_776_011_370)
     cluster = replace(space.cluster, groups=(replace(group, memory=memory),))
-    parts = parts_of(replace(space, cluster=cluster))
+    words = Restriction(axis="cpu_offload", allowed=("none", "optimizer", "all"))
+    asked = replace(space, cluster=cluster, restrictions=(*space.restrictions, words))
+    parts = parts_of(asked)
     nodes = parts.engine.list_shapes()
     parts.likely_shapes.run(nodes)
     parts.intensification.intensify(nodes)

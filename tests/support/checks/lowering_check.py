@@ -79,7 +79,9 @@ def recorded_items(record: dict[str, Any]) -> tuple[Counter[Kernel], Counter[Col
     kernels: Counter[Kernel] = Counter()
     for (op, shape, dtype, flops, traffic), count in record["kernels"]:
         kernels[Kernel(op, tuple(shape), dtype, flops, traffic)] += count
-    collectives = Counter({Collective(*item): count for item, count in record["collectives"]})
+    collectives: Counter[Collective] = Counter()
+    for (*item, over), count in record["collectives"]:
+        collectives[Collective(*item, over=tuple(map(tuple, over)))] += count
     return kernels, collectives
 
 

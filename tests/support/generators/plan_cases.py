@@ -28,6 +28,7 @@ from shardwright.spec.schedules.stage_order import ScheduleKind, chunk_position
 from shardwright.spec.strategy import LayerStrategy, Sharding
 from shardwright.spec.technique import Values
 from shardwright.spec.techniques import TECHNIQUES
+from shardwright.spec.workload.number_formats import Dtype
 from shardwright.spec.workload.training import Lora
 from shardwright.spec.workload.workload import DtypeRecord, Workload
 
@@ -122,6 +123,7 @@ class Case:
     micro_batch: int = 4
     seq_len: int = 16
     dtype: str = "fp32"
+    communication: Dtype = "fp32"
     flash: bool = True
     boundaries: tuple[int, ...] = ()
     clip: float | None = 1.0
@@ -139,7 +141,7 @@ class Case:
         if not isinstance(given, LayerStrategy):
             assert len(given) == self.layer_count
             return tuple(given)
-        end = replace(given, recompute="none", techniques={})
+        end = replace(given, recompute="none", techniques={}, ep=1, etp=1)
         return (end, *[given] * self.sizes.blocks, end)
 
     def plan(self) -> Plan:
@@ -178,7 +180,9 @@ class Case:
                 "main": Workload(
                     global_batch=self.global_batch,
                     seq_len=self.seq_len,
-                    dtype=DtypeRecord.from_shorthand(self.dtype),
+                    dtype=replace(
+                        DtypeRecord.from_shorthand(self.dtype), communication=self.communication
+                    ),
                     gradient_clip_norm=self.clip,
                     trainable="full" if self.adapters is None else self.adapters,
                 )

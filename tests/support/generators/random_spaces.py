@@ -21,6 +21,7 @@ from shardwright.spec.cluster.cluster_spec import (
 )
 from shardwright.spec.cluster.machine_profile import CollectiveRow, KernelRow, MachineProfile
 from shardwright.spec.cluster.stack_spec import StackLimits, StackSpec
+from shardwright.spec.model.experts import experts_of
 from shardwright.spec.model.model_spec import (
     Attention,
     BlockLayer,
@@ -288,7 +289,17 @@ def random_space(seed: int, most: int = MOST_PLANS) -> Space:
             restrictions = random_restrictions(source, len(model.layers()), cluster.device_count)
             limited = replace(space, restrictions=tuple(restrictions))
             if LEAST_PLANS <= plan_count(limited, most) <= most:
-                return limited
+                return _with_chunks(limited, random.Random(f"chunks {seed}"), most)
+
+
+def _with_chunks(space: Space, source: random.Random, most: int) -> Space:
+    """The space, half the time with chunks of experts' rows to choose among, if it may grow."""
+    words = ("none", *source.sample(("2/2", "1/2", "4/2", "2/4"), 1))
+    drawn = Restriction(axis="expert_pipelining", allowed=words)
+    larger = replace(space, restrictions=(*space.restrictions, drawn))
+    has_experts = any(experts_of(layer) is not None for layer in space.model.layers())
+    fits = has_experts and source.random() < 0.5 and plan_count(larger, most) <= most
+    return larger if fits else space
 
 
 def random_cap(source: random.Random, answer: Answer, rule: MemoryRule) -> int:

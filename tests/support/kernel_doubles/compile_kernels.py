@@ -15,6 +15,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from shardwright.kernels.dense import signalled_matmul_triton as signalled
 from shardwright.kernels.moe import token_permutation_triton as experts
 from shardwright.kernels.quantization import block_quantize_triton as blocks
 from shardwright.kernels.token_ranges import copy_triton as ranges
@@ -63,6 +64,14 @@ def token_cases() -> Iterator[Case]:
     yield ranges._sum, given, {"ROWS": 4, "COLUMNS": 1024, "SUM": tl.float32}
 
 
+def product_cases() -> Iterator[Case]:
+    """Products that wait for their rows."""
+    given = {"x": "*bf16", "weight": "*bf16", "out": "*bf16", "signals": "*i32"}
+    given |= dict.fromkeys(("rows", "n", "k", "shards", "rank"), INT)
+    constants = {"M": 128, "N": 128, "K": 64, "PRECISION": "ieee", "WIDE": False}
+    yield signalled._signalled, given, constants
+
+
 def compiled(case: Case, capability: int) -> dict[str, Any]:
     """Name and bytes of the machine code."""
     function, given, constants = case
@@ -75,6 +84,6 @@ def compiled(case: Case, capability: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    cases = [*block_cases(), *token_cases()]
+    cases = [*block_cases(), *token_cases(), *product_cases()]
     found = [compiled(case, int(on)) for on in sys.argv[1:] for case in cases]
     sys.stdout.write(json.dumps(found) + "\n")

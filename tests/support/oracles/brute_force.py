@@ -9,6 +9,8 @@ use; stages of one width; every schedule with every number of virtual stages; ev
 the batch as the number of micro-batches; every way to cut the layers into chunks; and for every
 layer any tensor-parallel and context-parallel degree, sequence parallelism, sharding level (zero0
 to zero3, every hsdp degree between) and recomputation, and for experts any expert-parallel degree.
+Where a space is nested, parameters, a second copy, gradients and optimizer may each be over the
+ranks of a link level's group.
 Restrictions keep an axis to some values, everywhere or on a range of layers. Some axes are whole
 only where a restriction speaks of them: otherwise a ring or Ulysses leaves each rank at least 4096
 tokens, a replica's micro-batch has at most 2^17 tokens unless it is one sample, and experts are
@@ -46,8 +48,13 @@ from shardwright.spec.rules.plan_rules import (
 )
 from shardwright.spec.schedules.stage_order import ALL_KINDS, ScheduleKind
 from shardwright.spec.strategy import LayerStrategy, Sharding
-from shardwright.spec.technique import OFF
-from shardwright.spec.technique_values import technique_stack_violation, technique_violation
+from shardwright.spec.technique import OFF, TechniqueValue
+from shardwright.spec.technique_values import (
+    technique_stack_violation,
+    technique_violation,
+    value_of_word,
+    with_value,
+)
 from shardwright.spec.workload.workload import Workload
 
 RECOMPUTES = ("none", "selective", "full")
@@ -87,6 +94,12 @@ class Space:
     restrictions: tuple[Restriction, ...] = ()
     techniques: KnownTechniques = SHIPPED
     program: tuple[tuple[str, Any], ...] = ()
+    nested: bool = False
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Devices in a group of each link level, where degrees may nest."""
+        return tuple(x.group_size for x in self.cluster.levels) if self.nested else ()
 
     def with_memory(self, hbm_bytes: int) -> Space:
         """The same space on devices with another capacity."""
@@ -215,7 +228,7 @@ def layer_choices(space: Space, pipeline: Pipeline) -> list[list[LayerStrategy]]
     found = []
     for number, layer in enumerate(space.model.layers()):
         seq_len = lengths[number] or space.workload.seq_len
-        lawful = _lawful(layer, width, samples, seq_len, space.stack)
+        lawful = _lawful(layer, width, samples, seq_len, space.stack, space.groups)
         wanted = [s for s in lawful if _wanted(space, number, layer, s, width, samples)]
         own = [_with_techniques(space, number, layer, s, width) for s in wanted]
         found.append([s for strategies in own for s in strategies])
@@ -236,14 +249,12 @@ def _with_techniques(
             continue
         words = [
             word
-            for word in (OFF, *technique.words)
+            for word in _words(space, technique)
             if space.allowed(technique.name, word, number)
             and (word == OFF or _speaks(space, technique.name, number))
         ]
         found = [
-            replace(s, techniques={**s.techniques, technique.name: technique.from_word(word)})
-            if word != OFF
-            else s
+            s if word == OFF else with_value(s, technique.name, value_of_word(technique, word, ""))
             for word in words
             for s in found
         ]
@@ -256,18 +267,30 @@ def _with_techniques(
     ]
 
 
+def _words(space: Space, technique: TechniqueValue) -> list[str]:
+    """Off, the words of a technique, and what restrictions name of its families."""
+    named = (r.allowed for r in space.restrictions if r.axis == technique.name)
+    words = (OFF, *technique.words, *(str(word) for allowed in named for word in allowed))
+    return list(dict.fromkeys(words))
+
+
 def _speaks(space: Space, axis: str, number: int) -> bool:
     return any(r.axis == axis and r.covers(number) for r in space.restrictions)
 
 
 @lru_cache(maxsize=1024)
 def _lawful(
-    layer: Layer, width: int, samples: int, seq_len: int, stack: StackSpec
+    layer: Layer,
+    width: int,
+    samples: int,
+    seq_len: int,
+    stack: StackSpec,
+    groups: tuple[int, ...] = (),
 ) -> tuple[LayerStrategy, ...]:
     """What the rules for a layer and the stack allow."""
     return tuple(
         s
-        for s in every_strategy(width)
+        for s in every_strategy(width, groups)
         if layer_violation(layer, s, width, samples, seq_len) is None
         and stack_violation(s, stack) is None
     )
@@ -287,8 +310,11 @@ def _choices_by_shape(space: Space) -> Callable[[Pipeline], list[list[LayerStrat
 
 
 @cache
-def every_strategy(width: int) -> tuple[LayerStrategy, ...]:
-    """Every value of the built axes on a stage of ``width`` ranks, legal or not."""
+def every_strategy(width: int, groups: tuple[int, ...] = ()) -> tuple[LayerStrategy, ...]:
+    """Every value of the built axes on a stage of ``width`` ranks, legal or not.
+
+    ``groups``: sizes of those that states may be sharded inside.
+    """
     degrees = [d for d in range(1, width + 1) if width % d == 0]
     found = []
     for tp, cp, sp in itertools.product(degrees, degrees, SEQUENCE_PARALLELS):
@@ -300,15 +326,26 @@ def every_strategy(width: int) -> tuple[LayerStrategy, ...]:
             replace(split, ep=ep, etp=etp, shard=sharding, recompute=recompute)  # type: ignore[arg-type]
             for ep, etp in itertools.product(degrees, degrees)
             if width % (ep * etp) == 0
-            for sharding in every_sharding(same)
+            for sharding in every_sharding(same, tuple(g * same / width for g in groups))
             for recompute in RECOMPUTES
         ]
     return tuple(found)
 
 
-def every_sharding(data_parallel: int) -> list[Sharding]:
-    """zero0, zero1, zero2 over all ranks, and zero3 over every dividing group of them (hsdp)."""
+def every_sharding(data_parallel: int, inside: tuple[float, ...] = ()) -> list[Sharding]:
+    """zero0, zero1, zero2 over all ranks, and zero3 over every dividing group of them (hsdp).
+
+    ``inside``: further degrees, of which any nest, with a second copy over fewer ranks.
+    """
     n = data_parallel
+    if inside:
+        among = [d for d in range(1, n + 1) if n % d == 0 and (d in (1, n) or d in inside)]
+        nested = [
+            Sharding(parameters=p, secondary_parameters=s, gradients=g, optimizer=o)
+            for p, s, g, o in itertools.product(among, repeat=4)
+            if g % p == 0 and o % g == 0 and (s == 1 or (s < p and p % s == 0))
+        ]
+        return list(dict.fromkeys((*every_sharding(n), *nested)))
     degrees = [(1, 1, 1), (1, 1, n), (1, n, n)]
     degrees += [(d, d, d) for d in range(1, n + 1) if n % d == 0]
     unique = dict.fromkeys(degrees)
@@ -319,7 +356,10 @@ def every_sharding(data_parallel: int) -> list[Sharding]:
 def shard_names(sharding: Sharding, data_parallel: int) -> frozenset[str]:
     """Every name that means these degrees."""
     p, g, o = sharding.parameters, sharding.gradients, sharding.optimizer
-    n = data_parallel
+    n, second = data_parallel, sharding.secondary_parameters
+    if second > 1:
+        word = {f"hpz:{second}"} if p == g == o == n else set()
+        return frozenset({f"{p}/{g}/{o}+hpz:{second}", *word})
     names = {f"{p}/{g}/{o}"}
     if p == g == o:
         names.add(f"hsdp:{p}")

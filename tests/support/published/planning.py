@@ -22,6 +22,7 @@ from shardwright.planner.space.search_space import Request
 from shardwright.spec.errors import InfeasibleError
 from shardwright.spec.model.experts import experts_of
 from shardwright.spec.model.model_spec import BlockLayer
+from shardwright.spec.technique import OFF
 
 RULE = MemoryRule()
 EQUAL = 1e-9
@@ -36,6 +37,10 @@ def request_of(space: Space, **asked: Any) -> Request:
             pins.append(Pin(key=r.axis, value=r.allowed[0], layers=r.layers))
         else:
             values[r.axis] = r.allowed
+    spoken = {r.axis for r in space.restrictions}
+    tried = (choice for value, choice in space.techniques.plannable if value.program is None)
+    # A technique is off in the brute force of a space that does not speak of it.
+    values |= {c.name: (OFF,) for c in tried if c.tries_any and c.name not in spoken}
     return Request(
         model=space.model,
         cluster=space.cluster,
@@ -45,6 +50,7 @@ def request_of(space: Space, **asked: Any) -> Request:
         values=values,
         techniques=space.techniques,
         program=dict(space.program),
+        nested_degrees=space.nested,
         **asked,
     )
 
@@ -171,6 +177,10 @@ def _is_uneven(decision: Decision) -> bool:
 
 def compare_seed(seed: int, most: int = 6000) -> Comparison:
     """Solve a random space and hold the planner against it."""
-    space = random_space(seed, most)
+    return compare_drawn(seed, random_space(seed, most))
+
+
+def compare_drawn(seed: int, space: Space) -> Comparison:
+    """Solve a space and hold the planner against it, under a memory cap of its seed."""
     answer = solve(space)
     return compare(seed, space, answer, random_cap(random.Random(f"cap {seed}"), answer, RULE))

@@ -20,7 +20,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[3] / "notebooks"
 CELL_S = 150
 """Seconds that one cell may take."""
 MACHINE = "machine"
-"""Tag of a cell whose figures are of the machine that it ran on: they are not compared."""
+"""Tag of a cell whose figures, and so the order of its lines, are of the machine that it ran on."""
 MEASURED = "measured"
 """Tag of a cell whose very rows a run decides (a wait may be none): only their kind is compared."""
 TIMED = re.compile(r"(simulated in |answered in )[\d.]+ (?:s|ms|us)")
@@ -74,7 +74,7 @@ def _masked(cell: Any, text: str) -> str:
     text = TIMED.sub(r"\1#", text)
     if MACHINE not in cell.metadata.get("tags", []):
         return text
-    return "\n".join(NUMBER.sub("#", line).strip() for line in _words(text))
+    return "\n".join(sorted(NUMBER.sub("#", line).strip() for line in _words(text)))
 
 
 def _words(text: str) -> list[str]:

@@ -32,13 +32,14 @@ class TechniqueRankSuite(ABC):
     prices: TechniquePrices
     name: str
     cases: tuple[Case, ...]
+    sizes = SIZES
     exact = True
     loss_bound = 0.0
     compiler = "aot_eager"
 
     def case(self, number: int) -> Case:
         given = self.cases[number % len(self.cases)]
-        return replace(given, sizes=SIZES, seq_len=SEQ_LEN, ranks=2, techniques=self.values)
+        return replace(given, sizes=self.sizes, seq_len=SEQ_LEN, ranks=2, techniques=self.values)
 
     def payload(self, plan: Plan) -> dict[str, Any]:
         return {"plan": plan.to_document(), "technique": self.name, "compiler": self.compiler}

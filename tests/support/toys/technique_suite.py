@@ -87,6 +87,7 @@ class TechniqueSuite(ABC):
     name: str
     refused: tuple[Refused, ...]
     base = LayerStrategy()
+    sizes = SIZES
     ranks = 1
     asked: Mapping[str, Any] = MappingProxyType({})
     pinned: tuple[str, ...] = ()
@@ -113,7 +114,7 @@ class TechniqueSuite(ABC):
 
     @cached_property
     def plain(self) -> Plan:
-        return Case(name="plain", sizes=SIZES, ranks=1, micro_batch=4).plan()
+        return Case(name="plain", sizes=self.sizes, ranks=1, micro_batch=4).plan()
 
     def words_in(self, plan: Plan) -> set[str]:
         """Words of a plan's layers, off among them."""
@@ -123,7 +124,8 @@ class TechniqueSuite(ABC):
         """A plan all of whose blocks hold a value."""
         strategy = with_value(self.base, self.name, self.named[word])
         values = self.known.values
-        case = Case(name=word, sizes=SIZES, ranks=self.ranks, micro_batch=4, strategies=strategy)
+        fields = {"sizes": self.sizes, "ranks": self.ranks, "micro_batch": 4}
+        case = Case(name=word, strategies=strategy, **fields)  # type: ignore[arg-type]
         return replace(case, techniques=values).plan()
 
     def test_its_name_is_its_own(self) -> None:
@@ -224,7 +226,7 @@ class TechniqueSuite(ABC):
         cluster = f"1x{self.ranks}xA100-80GB"
         usual = {"cluster": cluster, "global_batch": 2, "seq_len": 64, "dtype": "fp32"}
         asked: dict[str, Any] = {**usual, **self.asked}
-        found = resolve(Inputs(model=SIZES.model(), **asked))
+        found = resolve(Inputs(model=self.sizes.model(), **asked))
         return replace(found, techniques=self.known)
 
     def test_pins_choose_it(self) -> None:
@@ -242,7 +244,7 @@ class TechniqueSuite(ABC):
     def check_pinned(self, plan: Plan, word: str) -> None:
         """Every block holds the word of a pin, and no other layer does."""
         words = [self.value.text_of(s) for s in plan.layer_strategies()]
-        assert words == [OFF, *[word] * SIZES.blocks, OFF]
+        assert words == [OFF, *[word] * self.sizes.blocks, OFF]
 
     def test_lossy_values_are_taken_only_where_they_are_allowed(self) -> None:
         lossy = {word for word, value in self.named.items() if self.value.lossy(value)}

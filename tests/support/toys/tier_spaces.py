@@ -1,4 +1,4 @@
-"""Seeded spaces of states on the host, in every second of which the host's bytes bind."""
+"""Seeded spaces of techniques that use hosts, in every second of which the host's bytes bind."""
 
 from __future__ import annotations
 
@@ -13,18 +13,26 @@ from toys.technique_spaces import small_space, with_host
 
 from shardwright.planner.techniques import SHIPPED
 
-NAME = "cpu_offload"
+STATES, ACTIVATIONS = "cpu_offload", "activation_swap"
+WORDS = {
+    STATES: (("none", "optimizer"), ("none", "optimizer", "all")),
+    ACTIVATIONS: (
+        ("none", "swap:0", "swap:0.25", "swap:0.5", "swap:0.75", "swap"),
+        ("none", "swap:0", "swap:0.25", "swap:0.5", "swap"),
+    ),
+}
+"""Choices of a space's words, by technique."""
 CLUSTERS = ("1x2xA100-80GB", "1x2xH100", "1x4xA100-80GB", "2x1xH100")
 LEAST_PLANS, MOST_PLANS = 200, 3000
 HOST_BYTES = 10**10
-"""Room for every state, so that the brute force sees all plans."""
+"""Room for everything, so that the brute force sees all plans."""
 
 
-def tier_space(seed: int, most: int = MOST_PLANS) -> tuple[Space, Answer]:
-    """A space with ample memory of its hosts in which it matters, and its plans."""
+def tier_space(seed: int, most: int = MOST_PLANS, name: str = STATES) -> tuple[Space, Answer]:
+    """A space of a technique with ample memory of hosts, in which it matters, and its plans."""
     for attempt in range(100):
         source = random.Random(f"tiers {seed} {attempt}")
-        space = _drawn(source)
+        space = _drawn(source, name)
         if LEAST_PLANS <= plan_count(space, most) <= most:
             answer = solve(space, check_every=97)
             if _device_caps(answer):
@@ -32,7 +40,7 @@ def tier_space(seed: int, most: int = MOST_PLANS) -> tuple[Space, Answer]:
     raise AssertionError(f"no space of seed {seed}")
 
 
-def _drawn(source: random.Random) -> Space:
+def _drawn(source: random.Random, name: str) -> Space:
     blocks = source.choice([2, 3])
     pipelines = source.choice([(1,), (1, 2), (2,)])
     recomputes = source.choice([("none",), ("none", "full")]) if blocks == 2 else ("none",)
@@ -47,21 +55,21 @@ def _drawn(source: random.Random) -> Space:
     )
     hidden = source.choice([128, 256])
     sizes = Sizes(blocks=blocks, hidden=hidden, ffn=hidden * source.choice([1, 2, 4]), vocab=512)
-    words = source.choice([("none", "optimizer"), ("none", "optimizer", "all")])
+    words = source.choice(WORDS[name])
     cluster, dtype = source.choice(CLUSTERS), source.choice(["fp32", "bf16"])
     space = small_space(
-        SHIPPED, NAME, words, *restrictions, cluster=cluster, sizes=sizes, dtype=dtype
+        SHIPPED, name, words, *restrictions, cluster=cluster, sizes=sizes, dtype=dtype
     )
     workload = replace(space.workload, global_batch=source.choice([4, 8]))
     return with_host(replace(space, workload=workload), HOST_BYTES)
 
 
-def compare_tiers(seed: int, most: int = MOST_PLANS) -> Comparison:
+def compare_tiers(seed: int, most: int = MOST_PLANS, name: str = STATES) -> Comparison:
     """Hold the planner against the brute force where devices, and perhaps hosts, are short.
 
     With even seeds hosts hold less than the fastest plan that fits the devices puts there.
     """
-    space, answer = tier_space(seed, most)
+    space, answer = tier_space(seed, most, name)
     source = random.Random(f"tier caps {seed}")
     capacity = int(source.choice(_device_caps(answer)) * RULE.margin) + 1
     fitting = [p for p in answer.plans if p.reserved_bytes * RULE.margin <= capacity]
