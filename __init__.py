@@ -10,37 +10,47 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api.python import (
+        CheckpointHandle,
         Client,
         PlanHandle,
+        checkpoint,
         clusters,
         compare,
         data,
+        diagnose,
         errors,
         execute,
         explain,
+        import_plan,
         models,
         parallelize,
         plan,
         simulate,
+        size,
         validate,
         what_if,
     )
 
 __version__ = "0.1.0"
 __all__ = [
+    "CheckpointHandle",
     "Client",
     "PlanHandle",
     "__version__",
+    "checkpoint",
     "clusters",
     "compare",
     "data",
+    "diagnose",
     "errors",
     "execute",
     "explain",
+    "import_plan",
     "models",
     "parallelize",
     "plan",
     "simulate",
+    "size",
     "validate",
     "what_if",
 ]

@@ -65,6 +65,7 @@ GROUPS = (
     ),
     _alone("click", "8.1"),
     _alone("PyYAML", "6.0"),
+    _alone("xxhash", "3.5"),
     _alone("PuLP", "3.3"),
     _alone("highspy", "1.10"),
     _alone("liger-kernel", "0.8.5", required=False),

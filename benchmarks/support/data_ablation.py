@@ -76,6 +76,7 @@ def _bytes(text: str) -> Tensor:
 
 def losses(stream: Tensor, held: Tensor, seed: int) -> tuple[float, float]:
     """Training loss of the last steps, and held-out loss."""
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = _Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)

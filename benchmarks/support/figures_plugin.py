@@ -2,8 +2,8 @@
 
 Loaded with ``-p`` in a child process. Every line of the file that ``EVIDENCE_FIGURES`` names is a
 JSON document: the outcome of a test, or a figure of a comparison. With ``EVIDENCE_CASES`` only so
-many parametrized cases of the evidence tier run, drawn by ``EVIDENCE_SEED``, and none begins after
-``EVIDENCE_LIMIT_S`` seconds.
+many parametrized cases and long tests of the evidence tier run, drawn by ``EVIDENCE_SEED``, and
+none begins after ``EVIDENCE_LIMIT_S`` seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from checks import live_bytes_check, lowering_check
 from generators.family_cases import FamilyCase
 from generators.plan_cases import Case
 from ranks import rank_pools
+from runner.sampled import is_long
 
 from shardwright.executor.launch.pool import TRAIN_JOB
 from shardwright.spec.codec import from_document
@@ -92,10 +93,10 @@ live_bytes_check.peak_apart = _apart
 
 @pytest.hookimpl(trylast=True)  # after the tables have given most of their cases to this tier
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Draw parametrized cases, in place."""
+    """Draw parametrized cases and long tests, in place."""
     if not CASES:
         return
-    cases = [item for item in items if hasattr(item, "callspec")]
+    cases = [item for item in items if hasattr(item, "callspec") or is_long(item)]
     numbers = random.Random(f"cases {SEED}").sample(range(len(cases)), min(CASES, len(cases)))
     items[:] = [cases[number] for number in sorted(numbers)]
 

@@ -112,8 +112,8 @@ def _partial(level: str) -> Callable[[Sharding], bool]:
 
 
 def _without_hsdp(plain: Any) -> Any:
-    def shardings(data_parallel: int) -> list[Sharding]:
-        return [s for s in plain(data_parallel) if s.parameters in (1, data_parallel)]
+    def shardings(ranks: int, *inner: Any) -> list[Sharding]:
+        return [s for s in plain(ranks, *inner) if s.parameters in (1, ranks)]
 
     return shardings
 

@@ -19,7 +19,7 @@ from .stack_settings import Settings, parse_stack, setting_figures, stack_text
 from .tables import figure, read_table
 
 ON_CORES = "on_cores"
-NO_FIGURES = ("name", "memory", "product_chunks")
+NO_FIGURES = ("name", "memory", "product_chunks", "expert_chunks")
 GROUPS: dict[str, type[Any]] = {
     "fusion": KernelFusion,
     "overlaps": OverlapKinds,

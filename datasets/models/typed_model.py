@@ -35,7 +35,11 @@ Parts that a model has only with their key:
     dense_layers: 3       # first blocks that keep the MLP
     experts_every: 2      # experts in the last of each two blocks
     expert_groups: 8      # and groups_per_token: routing limited to groups
-    router: softmax       # softmax | sigmoid; router_bias: true; capacity_factor: 1.25
+    router: softmax       # softmax | sigmoid; router_bias: true; normalize_weights: false
+    gate: topk            # topk | switch | gshard | xmoe, with gate_width | soft, with slots |
+                          # expert_choice
+    capacity_factor: 1.25 # capacity_order: position | probability
+    aux_loss: 0.01        # losses and more that balance experts: z_loss, bias_rate, router_jitter
     kv_rank: 512          # latent attention; with q_rank, nope_dim, rope_dim, value_dim
     mtp: 1                # multi-token layers
     pattern: M-M*ME       # one part a block, layers left out or as many: M state space,

@@ -27,6 +27,7 @@ WITHIN = 0.005
 LATENT = LatentAttention(heads=4, query_rank=24, kv_rank=16, nope_dim=16, rope_dim=8, value_dim=16)
 EXPERTS = Moe(experts=4, topk=2, ffn=48)
 TP2 = LayerStrategy(tp=2, sequence_parallel="megatron")
+ULYSSES = LayerStrategy(tp=2, sequence_parallel="ulysses")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,14 @@ CASES = (
     replace(BASE, name="zero3, 0.25 and 1", strategies=mixed(sharded("zero3", 4), 0.25, 1.0)),
     replace(BASE, name="tp 2 + sp, 0.5", strategies=swapped(TP2, 0.5)),
     replace(BASE, name="tp 2, 0.75", strategies=swapped(LayerStrategy(tp=2), 0.75)),
+    replace(BASE, name="cp 2, 0.5", strategies=swapped(LayerStrategy(cp=2), 0.5)),
+    replace(BASE, name="cp 2, latent attention, 0.25",
+            strategies=swapped(LayerStrategy(cp=2), 0.25),
+            sizes=OtherParts(blocks=2, hidden=64, ffn=160, vocab=512, latent=True)),
+    replace(BASE, name="Ulysses 2, 0.25",
+            strategies=mixed(ULYSSES, 0.25, 0.0)),
+    replace(BASE, name="Ulysses 2, cp 2, 0.75",
+            strategies=swapped(replace(ULYSSES, cp=2), 0.75)),
     replace(PIPELINE, name="pp 2, zero3, 0.75", strategies=swapped(sharded("zero3", 2), 0.75)),
     replace(PIPELINE, name="pp 2, tp 2 + sp, 1", strategies=swapped(TP2, 1.0)),
     replace(BASE, name="latent attention, tp 2 + sp, 0.5", strategies=swapped(TP2, 0.5),
@@ -159,7 +168,7 @@ def _bytes(pool: RankPool, case: Case) -> tuple[float, float]:
 ITEM = Item(
     name="activation_swap_ranks",
     shows="Swapped activations on four ranks: work, gradients and bytes as priced.",
-    target="12 plans: work and host bytes equal, gradients the reference's, peaks within 0.5 %.",
+    target="16 plans: work and host bytes equal, gradients the reference's, peaks within 0.5 %.",
     run=run,
     reads=(*EVERYTHING, "tests/support"),
 )

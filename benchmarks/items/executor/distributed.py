@@ -1,8 +1,8 @@
 """Evidence tier of the tests: parity, lowering and live bytes of plans.
 
 The long form runs every test of the tier, each file as a process. The short form draws parametrized
-cases of the tables in ``runner.sampled`` and runs them in one process, so that pools of ranks stay
-warm; files run in a drawn order, and no test begins after the time limit.
+cases and long tests of the tables in ``runner.sampled`` and runs them in one process, so that pools
+of ranks stay warm; files run in a drawn order, and no test begins after the time limit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from harness.paths import BENCHMARKS, ROOT, SUPPORT
 from harness.processes import ran
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, reported
 from harness.work import Work
-from runner.sampled import EVERY, table_name
+from runner.sampled import EVERY, LONG, table_name
 
 MARK = "@pytest.mark.evidence"
 PLUGIN = "support.figures_plugin"
+SAMPLED = {*EVERY, *LONG}
+"""Test files with cases or tests that only this tier runs."""
 CASES, GLANCE = 400, 8
 """Cases of the short form."""
 LIMIT_S = 480
@@ -64,12 +66,12 @@ def _test_files() -> list[str]:
     return [
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if table_name(path) in EVERY or MARK in path.read_text(encoding="utf-8")
+        if table_name(path) in SAMPLED or MARK in path.read_text(encoding="utf-8")
     ]
 
 
 def _drawn(count: int, seed: int) -> dict[str, Any]:
-    names = [f"tests/{name}" for name in sorted(EVERY)]
+    names = [f"tests/{name}" for name in sorted(SAMPLED)]
     random.Random(f"files {seed}").shuffle(names)
     return _tested(names, {"EVIDENCE_CASES": str(count), "EVIDENCE_SEED": str(seed),
                            "EVIDENCE_LIMIT_S": str(LIMIT_S)})  # fmt: skip

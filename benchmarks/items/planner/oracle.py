@@ -14,7 +14,9 @@ from harness.shapes import PLANNING, Evidence, Item, Row, judged, reported
 from harness.work import Work
 from oracles.brute_force import solve
 from oracles.heterogeneous_comparison import compare_mixed_seed
-from published.planning import EQUAL, RULE, Comparison, compare, compare_seed
+from published.nested_spaces import compare_nested
+from published.planning import EQUAL, RULE, Comparison, compare, compare_drawn, compare_seed
+from published.skewed_spaces import skewed_space
 
 
 class Sort(NamedTuple):
@@ -32,6 +34,8 @@ SORTS = {
     "few": Sort(90, 300, 500, 1500, "the same, of fewer plans"),
     "uneven": Sort(70, 250, 500, 1500, "uneven blocks and heads over stages that memory binds"),
     "mixed": Sort(50, 200, 200, 1200, "two device groups, of any widths and shares"),
+    "skewed": Sort(60, 200, 200, 1500, "models with experts, half under loads that are not even"),
+    "nested": Sort(60, 200, 100, 2000, "states over link levels, nested, beside lossy words"),
 }
 BLOCK = 1000
 """Seeds that a commit may draw."""
@@ -135,6 +139,10 @@ def compared(key: str) -> Comparison:
     sort, seed = SORTS[name], int(number)
     if name == "mixed":
         return compare_mixed_seed(seed, sort.least, sort.most)
+    if name == "nested":
+        return compare_nested(seed, sort.most)
+    if name == "skewed":
+        return compare_drawn(seed, skewed_space(seed, sort.most))
     if name == "uneven":
         space = uneven_space(seed, sort.most)
         answer = solve(space)
@@ -151,18 +159,21 @@ ITEM = Item(
     name="oracle",
     shows="The planner finds what an independent brute force over all legal plans finds.",
     target=(
-        "equal simulated time to 1e-9 and gap 0 on 300 random spaces: 250 of at least 500 legal "
-        "plans, and 50 over two device groups of at least 200."
+        "equal simulated time to 1e-9 and gap 0 on 420 random spaces: 250 of at least 500 legal "
+        "plans, 50 over two device groups and 60 of experts, half skewed, of at least 200, 60 of "
+        "nested degrees of at least 100."
     ),
     full_target=(
-        "equal simulated time to 1e-9 and gap 0 on 1,050 random spaces: 850 of at least 500 legal "
-        "plans, and 200 over two device groups of at least 200."
+        "equal simulated time to 1e-9 and gap 0 on 1,450 random spaces: 850 of at least 500 legal "
+        "plans, 200 over two device groups and 200 of experts, half skewed, of at least 200, "
+        "200 of nested degrees of at least 100."
     ),
     run=run,
     reads=(*PLANNING, "tests/support/oracles/brute_force.py",
-    "tests/support/generators/random_spaces.py",
+           "tests/support/generators/random_spaces.py", "tests/support/published/skewed_spaces.py",
            "tests/support/generators/uneven_spaces.py", "tests/support/generators/tower_cases.py",
            "tests/support/published/planning.py", "tests/support/oracles/heterogeneous_oracle.py",
            "tests/support/oracles/heterogeneous_comparison.py",
-           "tests/support/oracles/heterogeneous_bounds.py"),
+           "tests/support/oracles/heterogeneous_bounds.py",
+           "tests/support/published/nested_spaces.py"),
 )  # fmt: skip
