@@ -14,7 +14,9 @@ from harness.shapes import PLANNING, Evidence, Item, Row, judged, reported
 from harness.work import Work
 from oracles.brute_force import solve
 from oracles.heterogeneous_comparison import compare_mixed_seed
+from published.chunked_spaces import chunked_space
 from published.nested_spaces import compare_nested
+from published.overlapped_spaces import overlapped_space
 from published.planning import EQUAL, RULE, Comparison, compare, compare_drawn, compare_seed
 from published.skewed_spaces import skewed_space
 
@@ -36,7 +38,10 @@ SORTS = {
     "mixed": Sort(50, 200, 200, 1200, "two device groups, of any widths and shares"),
     "skewed": Sort(60, 200, 200, 1500, "models with experts, half under loads that are not even"),
     "nested": Sort(60, 200, 100, 2000, "states over link levels, nested, beside lossy words"),
+    "chunked": Sort(60, 200, 200, 1500, "experts' chunks, found by the planner itself"),
+    "overlapped": Sort(60, 200, 200, 1500, "chunks of tensor-parallel products, and pairs"),
 }
+DRAWN = {"skewed": skewed_space, "chunked": chunked_space, "overlapped": overlapped_space}
 BLOCK = 1000
 """Seeds that a commit may draw."""
 
@@ -141,8 +146,8 @@ def compared(key: str) -> Comparison:
         return compare_mixed_seed(seed, sort.least, sort.most)
     if name == "nested":
         return compare_nested(seed, sort.most)
-    if name == "skewed":
-        return compare_drawn(seed, skewed_space(seed, sort.most))
+    if name in DRAWN:
+        return compare_drawn(seed, DRAWN[name](seed, sort.most))
     if name == "uneven":
         space = uneven_space(seed, sort.most)
         answer = solve(space)
@@ -159,14 +164,14 @@ ITEM = Item(
     name="oracle",
     shows="The planner finds what an independent brute force over all legal plans finds.",
     target=(
-        "equal simulated time to 1e-9 and gap 0 on 420 random spaces: 250 of at least 500 legal "
-        "plans, 50 over two device groups and 60 of experts, half skewed, of at least 200, 60 of "
-        "nested degrees of at least 100."
+        "equal simulated time to 1e-9 and gap 0 on 540 random spaces: 250 of at least 500 legal "
+        "plans, 50 over two device groups, 60 of experts, half skewed, 60 of experts' chunks and "
+        "60 of overlapped products of at least 200, 60 of nested degrees of at least 100."
     ),
     full_target=(
-        "equal simulated time to 1e-9 and gap 0 on 1,450 random spaces: 850 of at least 500 legal "
-        "plans, 200 over two device groups and 200 of experts, half skewed, of at least 200, "
-        "200 of nested degrees of at least 100."
+        "equal simulated time to 1e-9 and gap 0 on 1,850 random spaces: 850 of at least 500 legal "
+        "plans, 200 over two device groups, 200 of experts, half skewed, 200 of experts' chunks "
+        "and 200 of overlapped products of at least 200, 200 of nested degrees of at least 100."
     ),
     run=run,
     reads=(*PLANNING, "tests/support/oracles/brute_force.py",
@@ -175,5 +180,6 @@ ITEM = Item(
            "tests/support/published/planning.py", "tests/support/oracles/heterogeneous_oracle.py",
            "tests/support/oracles/heterogeneous_comparison.py",
            "tests/support/oracles/heterogeneous_bounds.py",
-           "tests/support/published/nested_spaces.py"),
+           "tests/support/published/nested_spaces.py", "tests/support/published/chunked_spaces.py",
+           "tests/support/published/overlapped_spaces.py"),
 )  # fmt: skip
