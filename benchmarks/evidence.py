@@ -95,7 +95,11 @@ NAMES = (
     "expert_pipelining_ranks",
     "expert_balance",
     "expert_load",
-    "data_recipes",
+    "data_duplicates",
+    "data_same_bytes",
+    "data_dry_run",
+    "data_windows",
+    "data_ablation",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""
