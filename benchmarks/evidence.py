@@ -96,6 +96,8 @@ NAMES = (
     "expert_balance",
     "expert_load",
     "data_duplicates",
+    "data_sentences",
+    "data_languages",
     "data_same_bytes",
     "data_dry_run",
     "data_windows",

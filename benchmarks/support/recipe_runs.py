@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,21 @@ def documents_of(sources: Mapping[str, Records]) -> list[TextDocument]:
     return sorted(documents, key=lambda document: document.key)
 
 
+def web_documents(texts: Sequence[str]) -> list[TextDocument]:
+    """Texts of one source, in their order."""
+    return [
+        TextDocument(
+            source="s",
+            domain="web",
+            name=str(number),
+            text=text,
+            digest=text_digest(text),
+            tokens=len(text.encode()),
+        )
+        for number, text in enumerate(texts)
+    ]
+
+
 def stage_context(*domains: str) -> StageContext:
     """Where a stage that is called by itself runs."""
     return StageContext(seed=0, folder=Path.cwd(), tokenizer="bytes", domains=domains)
@@ -71,4 +86,5 @@ def content(out: Path) -> dict[str, bytes]:
     return {**files, "data.json": json.dumps(document, sort_keys=True).encode()}
 
 
-__all__ = ["RECIPE", "content", "documents_of", "prepared", "recipe_file", "stage_context"]
+__all__ = ["RECIPE", "content", "documents_of", "prepared", "recipe_file", "stage_context",
+           "web_documents"]  # fmt: skip

@@ -150,7 +150,7 @@ def _repositories(sources: Mapping[str, Records]) -> list[Row]:
         graph = networkx.DiGraph([(a, b) for a, found in imports.items() for b in found])
         circle = {n: i for i, c in enumerate(networkx.strongly_connected_components(graph))
                   for n in c}  # fmt: skip
-        named = {path: named_files(path, files[path], sorted(files)) for path in sorted(files)}
+        named = {path: named_files(path, files[path], sorted(files), top) for path in sorted(files)}
         place = {path: n for n, path in enumerate(imports_first(named))}
         for a, b in graph.edges:
             if circle[a] != circle[b]:
@@ -171,21 +171,23 @@ def _imported(top: str, path: str, text: str, files: Mapping[str, str]) -> set[s
         return set()
     found: set[str] = set()
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {_file(top, alias.name, files) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = path.split("/")[: -node.level] if node.level else []
-            module = ".".join([top, *base] if node.level else []).strip(".")
-            module = ".".join(part for part in (module, node.module or "") if part)
-            names = [f"{module}.{alias.name}" for alias in node.names] + [module]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] != top or len(parts) < 2:
-                continue
-            stem = "/".join(parts[1:])
-            found |= {f for f in (f"{stem}.py", f"{stem}/__init__.py") if f in files and f != path}
-    return found
+            base = [top, *path.split("/")[: -node.level]] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                within = _file(top, f"{module}.{alias.name}", files)
+                found.add(within or _file(top, module, files))
+    return found - {path, ""}
+
+
+def _file(top: str, module: str, files: Mapping[str, str]) -> str:
+    """The file of a module of a package; empty for none of its."""
+    first, *rest = module.split(".")
+    stem = "/".join(rest)
+    places = (f"{stem}.py", f"{stem}/__init__.py") if rest else ("__init__.py",)
+    return next((place for place in places if first == top and place in files), "")
 
 
 ITEM = Item(
