@@ -13,7 +13,11 @@ from .settings import Settings
 if TYPE_CHECKING:
     from ...spec.cluster.stack_spec import StackSpec
     from ...spec.model.model_spec import ModelSpec
+    from ...spec.plan.plan import Plan
     from .exportable import ExportablePlan
+    from .nearest import Change, Price
+
+    Layerwise = Callable[[ExportablePlan, StackSpec, Price], tuple[Plan, tuple[Change, ...]] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,8 @@ class Framework:
     ``says_model``: its files hold a model's sizes or name. ``main_file`` is the one of those
     written that is read again, ``outside`` the flags that files leave to scripts. ``normal``: keys
     as ``read`` knows them. ``write`` gives text by file name, ``launch`` the command that starts
-    the run from them.
+    the run from them. ``layerwise``, where files say a strategy for each layer: the nearest plan
+    that they say so, under the whole stack, and what changes; None where there is none.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Framework:
     normal: Callable[[FrameworkFile], Mapping[str, Any]] = lambda file: file.keys
     write: Callable[[ExportablePlan], Mapping[str, str]] | None = None
     launch: Callable[[ExportablePlan], str] | None = None
+    layerwise: Layerwise | None = None
 
     def settings(self, file: FrameworkFile, devices: int) -> tuple[Settings, FileKeys]:
         """Settings of a file for so many devices, and its keys as read."""

@@ -8,6 +8,7 @@ from .axolotl.framework import FRAMEWORK as AXOLOTL
 from .deepspeed.framework import FRAMEWORK as DEEPSPEED
 from .framework import Framework
 from .framework_file import FrameworkFile
+from .galvatron.framework import FRAMEWORK as GALVATRON
 from .llama_factory.framework import FRAMEWORK as LLAMA_FACTORY
 from .megatron.framework import FRAMEWORK as MEGATRON
 from .megatron_bridge.framework import FRAMEWORK as MEGATRON_BRIDGE
@@ -19,6 +20,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
     TORCHTITAN,
     DEEPSPEED,
     ACCELERATE,
+    GALVATRON,
     AXOLOTL,
     LLAMA_FACTORY,
 )
