@@ -107,7 +107,8 @@ def _ends(keys: FileKeys, ranks: int, default: str) -> dict[str, Any]:
     ulysses = keys.count_or("vsp", 0)
     if ulysses > 1:
         raise keys.error("vsp", "0 or 1")
-    return _split(size, ulysses, ring) | {"shard": "zero3" if flags == {1} else default}
+    shard = "zero3" if flags == {1} else default
+    return _split(size, ulysses, ring) | {"shard": shard, "recompute": "none", "vpp": 1}
 
 
 def _split(size: int, ulysses: int, ring: int) -> dict[str, Any]:
