@@ -117,7 +117,7 @@ def export_plan(
 
 def _own_stack(framework: Framework, priced: StackSpec) -> StackSpec:
     """The stack that priced the plan if it is the framework's, else that, attention alike."""
-    if priced.name.partition(":")[0] == framework.stack:
+    if priced.name.partition(":")[0] in (framework.stack, *framework.other_stacks):
         return priced
     return replace(stack_named(framework.stack), attention=priced.attention)
 

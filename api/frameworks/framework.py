@@ -34,7 +34,8 @@ class Framework:
     """A framework whose files are read and, with ``write``, written.
 
     ``recognizes``: a file's keys are its. ``narrow``: its stack without what its files cannot say.
-    ``says_model``: its files hold a model's sizes or name. ``main_file`` is the one of those
+    ``says_model``: its files hold a model's sizes or name. ``other_stacks``: that its files may
+    be for instead of ``stack``, as one that priced the plan. ``main_file`` is the one of those
     written that is read again, ``outside`` the flags that files leave to scripts. ``normal``: keys
     as ``read`` knows them. ``write`` gives text by file name, ``launch`` the command that starts
     the run from them. ``layerwise``, where files say a strategy for each layer: the nearest plan
@@ -48,6 +49,7 @@ class Framework:
     read: Callable[[Reading], Settings]
     narrow: Callable[[StackSpec], StackSpec]
     says_model: Callable[[ModelSpec], bool]
+    other_stacks: tuple[str, ...] = ()
     main_file: str = ""
     outside: tuple[str, ...] = ()
     normal: Callable[[FrameworkFile], Mapping[str, Any]] = lambda file: file.keys

@@ -13,6 +13,7 @@ from .llama_factory.framework import FRAMEWORK as LLAMA_FACTORY
 from .megatron.framework import FRAMEWORK as MEGATRON
 from .megatron_bridge.framework import FRAMEWORK as MEGATRON_BRIDGE
 from .torchtitan.framework import FRAMEWORK as TORCHTITAN
+from .verl.framework import FRAMEWORK as VERL
 
 FRAMEWORKS: tuple[Framework, ...] = (
     MEGATRON,
@@ -21,6 +22,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
     DEEPSPEED,
     ACCELERATE,
     GALVATRON,
+    VERL,
     AXOLOTL,
     LLAMA_FACTORY,
 )

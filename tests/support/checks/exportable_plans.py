@@ -75,8 +75,9 @@ def _random_plan(framework: Framework, rng: random.Random, inside: bool) -> tupl
     if pp == 1:
         kind, vpp = "1f1b", 1
     has_experts = "experts" in sparse
+    splits = "tp" in limits.axes or limits.sequence_parallel == ("ulysses",)
     flags = UniformStrategy(
-        tp=rng.choice((1, 2, 4)) if "tp" in limits.axes else 1,
+        tp=rng.choice((1, 2, 4)) if splits else 1,
         pp=pp,
         vpp=vpp,
         cp=rng.choice((1, 1, 2)) if "cp" in limits.axes else 1,
