@@ -83,7 +83,7 @@ def _formats(keys: FileKeys) -> dict[str, Any]:
     """Arguments of the number formats and the optimizer."""
     words = ("bfloat16", "float16")
     half = keys.word_or(f"{MEGATRON}dtype", "bfloat16", words) == "float16"
-    found: dict[str, Any] = {"bf16": not half, "fp16": half}
+    found: dict[str, Any] = {"fp16" if half else "bf16": True}
     if keys.has(f"{ACTOR}optim.optimizer"):
         found["optimizer"] = keys.text(f"{ACTOR}optim.optimizer")
     if keys.has("grad_reduce_in_fp32"):
