@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -48,7 +49,7 @@ def command_words(tool: Tool, arguments: Mapping[str, Any], folder: Path) -> lis
     if tool.name == WRITES_BESIDE and any(folder.iterdir()) and arguments.get("out") is None:
         raise InputError("out", "nothing", "where to write, if the plan is passed as text", "out/")
     positions = [name for name, p in tool.params.items() if isinstance(p, click.Argument)]
-    for before, after in zip(positions, positions[1:], strict=False):
+    for before, after in pairwise(positions):
         if after in placed and before not in placed:
             raise InputError(before, "nothing", f"a value, as {after} has one")
     last = [word for name in positions for word in placed.get(name, ())]

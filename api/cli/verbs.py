@@ -356,7 +356,7 @@ def serve(
 
 @click.command("mcp", options_metavar="[FLAGS]", short_help="Answer an agent's calls of tools.")
 @click.option("--limit", type=NumberParam(unit="seconds", most=3600), default=600.0, metavar="S",
-              show_default=True, help="Seconds of a call; a search then gives its best plan so far.")
+              show_default=True, help="Seconds of a call; a search then gives its best so far.")
 @click.pass_context
 def mcp(context: click.Context, limit: float) -> None:
     """Serve the verbs as tools of the Model Context Protocol, over standard input and output.
