@@ -69,7 +69,8 @@ async def _run(command: tuple[list[str], Path], limit_s: float) -> Answer:
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
     )  # fmt: skip
-    timer = asyncio.create_task(_interrupt_after(child, limit_s))
+    interrupted = asyncio.Event()
+    timer = asyncio.create_task(_interrupt_after(child, limit_s, interrupted))
     try:
         out, err = await child.communicate()
     finally:
@@ -80,13 +81,16 @@ async def _run(command: tuple[list[str], Path], limit_s: float) -> Answer:
     text, said = out.decode("utf-8", "replace").strip(), err.decode("utf-8", "replace").strip()
     document = json.loads(target.read_text(encoding="utf-8")) if target.is_file() else None
     if child.returncode:
-        text = "\n".join(part for part in (text, said) if part)
-        text = text or f"no answer within {limit_s:g} s"
+        late = f"no answer within {limit_s:g} s"
+        text = "\n".join(part for part in (text, late if interrupted.is_set() else said) if part)
     return Answer(text, document, child.returncode != 0)
 
 
-async def _interrupt_after(child: asyncio.subprocess.Process, limit_s: float) -> None:
+async def _interrupt_after(
+    child: asyncio.subprocess.Process, limit_s: float, interrupted: asyncio.Event
+) -> None:
     await asyncio.sleep(limit_s)
+    interrupted.set()
     with suppress(ProcessLookupError):
         child.send_signal(signal.SIGINT)
         await asyncio.sleep(GRACE_S)

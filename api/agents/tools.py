@@ -113,7 +113,7 @@ def _property(param: click.Parameter, context: click.Context) -> dict[str, Any]:
     if is_list(param):
         shape = {"type": "array", "items": shape}
     record = param.get_help_record(context)
-    text = record[1] if record is not None else f"{param.metavar}, as on the command line."
+    text = (record and record[1]) or f"{param.metavar}, as on the command line."
     return {**shape, "description": text}
 
 

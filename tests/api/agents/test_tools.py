@@ -75,7 +75,7 @@ def test_a_file_s_content_stands_for_its_path(tools: dict[str, Tool], tmp_path: 
     [
         ("plan", {"modle": "gpt2"}, "modle: got an unknown argument; allowed: the arguments"),
         ("plan", {"model": True}, "model: got True; allowed: text or a number, or a file"),
-        ("plan", {"pin": "tp=2"}, "pin: got 'tp=2'; allowed: a list; nearest: ['tp=2']"),
+        ("plan", {"pin": "tp=2"}, "pin: got tp=2; allowed: a list; nearest: ['tp=2']"),
         ("plan", {"out": {"name": "a", "text": "b"}}, "out: got"),
         ("import", {"plan_file": {"name": "../a", "text": ""}}, "plan_file.name: got ../a"),
         ("import", {"plan_file": {"name": "a"}}, "plan_file: got ['name']"),
@@ -88,7 +88,7 @@ def test_what_is_wrong_is_one_line(
 ) -> None:
     with pytest.raises(InputError) as refused:
         command_words(tools[name], arguments, tmp_path)
-    assert str(refused.value).startswith(line.replace("'tp=2'; a", "tp=2; a"))
+    assert str(refused.value).startswith(line)
     assert "\n" not in str(refused.value)
 
 
@@ -114,9 +114,7 @@ def test_a_command_s_error_is_its_line(tools: dict[str, Tool]) -> None:
 
 def test_a_call_ends_at_its_limit(tools: dict[str, Tool]) -> None:
     found = answer(tools, "simulate", GPT2, limit_s=0.05)
-    assert found.is_error
-    assert found.document is None
-    assert "Traceback" not in found.text
+    assert found == Answer("no answer within 0.05 s", None, True)
 
 
 def test_a_group_without_a_verb_has_no_tool_of_it() -> None:
