@@ -78,6 +78,7 @@ async def _run(command: tuple[list[str], Path], limit_s: float) -> Answer:
         if child.returncode is None:
             with suppress(ProcessLookupError):
                 child.kill()
+            await child.wait()
     text, said = out.decode("utf-8", "replace").strip(), err.decode("utf-8", "replace").strip()
     document = json.loads(target.read_text(encoding="utf-8")) if target.is_file() else None
     if child.returncode:

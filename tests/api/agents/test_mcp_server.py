@@ -38,10 +38,11 @@ async def _called(*calls: tuple[str, dict[str, Any]]) -> tuple[list[str], list[A
         args=["-P", "-m", "shardwright.api.cli.main", "mcp"],
         env=dict(os.environ),
     )
-    async with Client(stdio_client(server)) as client:
-        listed = await client.list_tools()
-        names = [tool.name for tool in listed.tools]
-        return names, [await client.call_tool(name, asked) for name, asked in calls]
+    with open(os.devnull, "w") as errors:
+        async with Client(stdio_client(server, errlog=errors)) as client:
+            listed = await client.list_tools()
+            names = [tool.name for tool in listed.tools]
+            return names, [await client.call_tool(name, asked) for name, asked in calls]
 
 
 @WANTS_MCP

@@ -117,6 +117,16 @@ def test_a_call_ends_at_its_limit(tools: dict[str, Tool]) -> None:
     assert found == Answer("no answer within 0.05 s", None, True)
 
 
+def test_a_cancelled_call_ends_its_command(tools: dict[str, Tool]) -> None:
+    async def cancelled() -> bool:
+        call = asyncio.create_task(call_tool(tools, "simulate", GPT2))
+        await asyncio.sleep(0.3)
+        call.cancel()
+        return isinstance((await asyncio.gather(call, return_exceptions=True))[0], BaseException)
+
+    assert asyncio.run(cancelled())
+
+
 def test_a_group_without_a_verb_has_no_tool_of_it() -> None:
     with pytest.raises(KeyError):
         tools_of(click.Group("plan"), ())
