@@ -62,7 +62,7 @@ IN_TESTS_OF_THEIR_OWN = {
 }  # fmt: skip
 NOT_RUN = {
     "agents.md 0": "pip install: make wheel-test",
-    "agents.md 1": "a client's configuration; tests/api/agents/test_mcp_server.py starts the command",
+    "agents.md 1": "a client's configuration; tests/api/agents/test_mcp_server.py starts it",
     "agents.md 2": "arguments of a call: tests/api/agents/test_tools.py passes a content too",
     "diagnosing.md 0": "a log of the reader's own; tests/api/diagnose reads one of each framework",
     "diagnosing.md 1": "what that prints; the same",
