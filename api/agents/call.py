@@ -28,7 +28,7 @@ GRACE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command said: text, JSON document if it made one, whether it failed."""
+    """Output of a command: text, JSON document if it made one, whether it failed."""
 
     text: str
     document: dict[str, Any] | None

@@ -27,7 +27,7 @@ WHOLE = ("none", "full")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """What stands in for decisions that no key says."""
+    """Values that stand in for decisions that no key says."""
 
     recompute: str
     default: str

@@ -50,7 +50,7 @@ def write(plan: ExportablePlan) -> Mapping[str, str]:
 
 
 def default_type(taken: Iterable[LayerStrategy], ranks: int) -> str:
-    """How layers shard that do not say zero3, by the most of them."""
+    """Sharding of the layers that do not say zero3, by the most of them."""
     words = [shard_word(strategy, ranks) for strategy in taken]
     found = [word for word in words if word in DEFAULTS]
     return DEFAULTS[max(DEFAULTS, key=found.count)] if found else "zero2"

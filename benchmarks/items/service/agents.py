@@ -114,7 +114,7 @@ def _row(question: Question, answer: Any, seconds: float) -> Row:
 
 
 def _by_command(question: Question) -> tuple[Any, str]:
-    """What the same command prints, typed as a person would."""
+    """Document that the same command prints, typed as a person would."""
     words = [] if question.tool == "plan" else [question.tool.replace("_", "-")]
     for name, value in question.arguments.items():
         values = value if isinstance(value, list) else [value]
