@@ -104,7 +104,7 @@ NOT_RUN = {
     "objectives.md 1": "its command is not shown; tests/api/service/test_operations.py has such "
     "changes",
 }
-COUNTED = {"run": 68, "not run": 35}
+COUNTED = {"run": 68, "not run": 36}
 
 
 def _chosen(page: str, numbers: tuple[int, ...]) -> list[Block]:
