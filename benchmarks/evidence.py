@@ -47,6 +47,7 @@ NAMES = (
     "stack_answers",
     "frameworks",
     "diagnose_size",
+    "agents",
     "heterogeneous_clusters",
     "schedules",
     "lanes",

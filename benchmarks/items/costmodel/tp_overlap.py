@@ -61,6 +61,10 @@ CHANGES = {
 Gradients are reduced after all passes, as Megatron-LM does, until dp's change reduces by chunk.
 Left out: windows (+1.0), operators (+1.7) and others, which the paper gives no figures to price."""
 POINTS = 1.5
+FLUX_CLUSTERS = ("16x8xA100-80GB", "16x8xH100-80GB")
+FLUX_TRAINING = 1.24
+"""Chang et al., 2024 (arXiv 2406.06858), abstract: the most that training gains over products and
+collectives in turn. Assumed: GPT-3 175B, tp 8, pp 8, dp 2, batch 256, micro-batches of 1 sample."""
 
 
 def run(work: Work) -> Evidence:
@@ -73,6 +77,7 @@ def run(work: Work) -> Evidence:
     rows.append(_megascale(steps))
     changes = work.pieces([*CHANGES], _change)
     rows.append(_table_3(changes))
+    rows += map(_training, work.pieces([*FLUX_CLUSTERS], _training_steps))
     rows.append(unmeasured("fused kernels", "needs several GPUs with symmetric memory"))
     columns = ("cluster", "tokens", "none", *(f"chunked:{c}" for c in CHUNKS))
     sizes = Table(title="One block, both ways, ms", columns=columns, rows=[
@@ -148,6 +153,28 @@ def _flux(name: str, wire_s: float, product_s: float, turn_s: float, flux_s: flo
     ours = ", ".join(f"{c}: {1e3 * s:.1f}" for c, s in by_chunks.items())
     figure = f"in chunks {ours} ms; in turn {1e3 * turn_s:.1f}, Flux {1e3 * flux_s:.1f} ms"
     return reported(f"Flux on 8 L20, {name}", figure, four_s=by_chunks[4], flux_s=flux_s)
+
+
+def _training_steps(cluster: str) -> dict[str, Any]:
+    """Seconds of a step of GPT-3 175B by ``--tp-overlap``."""
+    seconds, exposed_s = {}, {}
+    for word in ("none", *(f"chunked:{chunks}" for chunks in CHUNKS)):
+        prediction = sw.simulate(
+            "gpt3-175b", cluster, global_batch=256, seq_len=2048, dtype="bf16", tp=8, pp=8,
+            sp="megatron", recompute="selective", micro_batch=1, shard="zero1", tp_overlap=word,
+        ).report.prediction  # fmt: skip
+        seconds[word] = prediction.step_time_s
+        exposed_s[word] = prediction.breakdown_s["exposed_tp"]
+    return {"cluster": cluster, "seconds": seconds, "exposed_s": exposed_s}
+
+
+def _training(steps: dict[str, Any]) -> Row:
+    seconds = steps["seconds"]
+    gains = {word: seconds["none"] / taken for word, taken in seconds.items() if word != "none"}
+    said = ", ".join(f"{word} {gain:.3f} x" for word, gain in gains.items())
+    hidden = seconds["none"] / (seconds["none"] - steps["exposed_s"]["none"])
+    figure = f"{said}; all of tp hidden {hidden:.3f} x; Flux up to {FLUX_TRAINING} x"
+    return reported(f"GPT-3 175B on {steps['cluster']}", figure, hidden=hidden, **gains)
 
 
 def _step(key: str) -> dict[str, Any]:

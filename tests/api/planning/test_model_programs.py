@@ -11,14 +11,15 @@ from shardwright.api.planning.model_programs import LARGEST_BYTES, model_kernels
 
 
 def test_kernels_of_a_models_step_weigh_what_they_take() -> None:
-    seconds = model_kernels("shardwright-demo", "local:1")
+    # A card of the catalogue: on cores two kernels are so near that the machine decides.
+    seconds = model_kernels("shardwright-demo", "8xA100-80GB")
     heaviest = max(seconds, key=lambda kernel: seconds[kernel])
-    assert heaviest.op in ("matmul", "flash_attention_backward", "fused_adamw")
+    assert heaviest.op == "matmul"
     assert all(kernel.traffic_bytes <= LARGEST_BYTES for kernel in seconds)
     chosen = programs_to_time(seconds, 8)
     assert len(set(chosen)) == 8
     assert chosen == programs_to_time(seconds, 8)
-    assert chosen[0].op == heaviest.op  # which one it is, this machine's cores decide
+    assert chosen[0].op == heaviest.op
 
 
 def test_a_dry_run_lists_and_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,10 @@ class Restriction:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """What is searched, and within which restrictions."""
+    """What is searched, and within which restrictions.
+
+    ``tried``: techniques whose words the planner is not given: it finds its own values.
+    """
 
     model: ModelSpec
     cluster: ClusterSpec
@@ -95,6 +98,7 @@ class Space:
     techniques: KnownTechniques = SHIPPED
     program: tuple[tuple[str, Any], ...] = ()
     nested: bool = False
+    tried: tuple[str, ...] = ()
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ CLUSTERS: tuple[tuple[str, tuple[int, ...]], ...] = (
 )
 """Clusters, and the sizes of their levels' groups."""
 LEVELS: dict[int, tuple[LevelName, ...]] = {
+    1: ("intra_node",),
     2: ("intra_node", "intra_rack"),
     3: ("intra_pair", "intra_node", "intra_rack"),
 }
@@ -71,7 +72,20 @@ def _drawn(source: random.Random) -> Space:
         sizes=Sizes(blocks=2, hidden=hidden, ffn=4 * hidden, vocab=512),
         dtype=source.choice(["fp32", "bf16"]),
     )
-    levels = tuple(
+    workload = replace(space.workload, global_batch=source.choice([8, 16]))
+    allowed = replace(SHIPPED, allowed=((NAME, 1.0),))
+    return replace(
+        space,
+        cluster=replace(space.cluster, levels=random_levels(source, sizes)),
+        workload=workload,
+        techniques=allowed,
+        nested=True,
+    )
+
+
+def random_levels(source: random.Random, sizes: tuple[int, ...]) -> tuple[LinkLevel, ...]:
+    """Link levels of random rates, the innermost first, for groups of these sizes."""
+    return tuple(
         LinkLevel(
             level=name,
             group_size=size,
@@ -80,15 +94,6 @@ def _drawn(source: random.Random) -> Space:
             bandwidth_bytes_per_s=10 ** source.uniform(11 - place, 11.7 - place),
         )
         for place, (name, size) in enumerate(zip(LEVELS[len(sizes)], sizes, strict=True))
-    )
-    workload = replace(space.workload, global_batch=source.choice([8, 16]))
-    allowed = replace(SHIPPED, allowed=((NAME, 1.0),))
-    return replace(
-        space,
-        cluster=replace(space.cluster, levels=levels),
-        workload=workload,
-        techniques=allowed,
-        nested=True,
     )
 
 

@@ -33,6 +33,8 @@ def request_of(space: Space, **asked: Any) -> Request:
     values: dict[str, tuple[Any, ...]] = {}
     pins: list[Pin] = []
     for r in space.restrictions:
+        if r.axis in space.tried:
+            continue
         if r.layers is not None or _odd(r):
             pins.append(Pin(key=r.axis, value=r.allowed[0], layers=r.layers))
         else:
