@@ -151,7 +151,8 @@ def _own_violations(
     layers = problem.model.layers()
     contexts = layer_contexts(problem.model, problem.workload.seq_len)
     taken = plan.program.layer_strategies()
-    classes = dict.fromkeys((x, c.tokens, s) for x, c, s in zip(layers, contexts, taken, strict=True))
+    every = zip(layers, contexts, taken, strict=True)
+    classes = dict.fromkeys((layer, context.tokens, own) for layer, context, own in every)
     for layer, tokens, own in classes:
         if reason := layer_violation(layer, own, ranks, samples, tokens):
             yield own, reason

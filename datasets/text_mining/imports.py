@@ -52,8 +52,8 @@ def _python(name: str, text: str, root: str) -> list[list[str]]:
         base = ".".join(parts)
         own = "" if dots else root  # a relative one is below its own folder alone
         for each in names.split(","):
-            word = each.split(" as ")[0].strip()
-            places.append(_of_root(f"{base}.{word}".strip("."), own) + _of_root(base, own))
+            if word := each.split(" as ")[0].strip():
+                places.append(_of_root(f"{base}.{word}".strip("."), own) + _of_root(base, own))
     return places
 
 

@@ -76,7 +76,8 @@ def _check_devices(keys: FileKeys, devices: int) -> None:
 def _offloads(keys: FileKeys, section: str) -> None:
     """Note states that are on the host between updates."""
     names = ("param_offload", "optimizer_offload", "grad_offload")
-    if any([keys.flag_or(section + name) for name in names]):
+    offloaded = [keys.flag_or(section + name) for name in names]  # each key is read
+    if any(offloaded):
         why = "back on the device for the update; moving them is not priced"
         keys.assume("offload between updates", True, why)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from harness.shapes import EVERYTHING, Evidence, Item, judged
 from harness.work import Work
-from support.corpus import corpus
-from support.data_ablation import SEEDS, both_losses
+from support.recipes.corpus import corpus
+from support.recipes.data_ablation import SEEDS, both_losses
 
 
 def run(work: Work) -> Evidence:
@@ -38,5 +38,5 @@ ITEM = Item(
     shows="What cleaning does to the losses of a small language model, at equal tokens.",
     target="Held-out loss lower and training loss higher after cleaning, for 3 seeds of 3.",
     run=run,
-    reads=(*EVERYTHING, "benchmarks/support/corpus.py", "benchmarks/support/data_ablation.py"),
+    reads=(*EVERYTHING, "benchmarks/support/recipes"),
 )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged
 from harness.work import Work
-from support.corpus import Records, corpus, tenth
-from support.recipe_runs import recipe_file
+from support.recipes.corpus import Records, corpus, tenth
+from support.recipes.recipe_runs import recipe_file
 
 from shardwright.api.recipes.prepare_data import prepare_data, recipe_at
 
@@ -63,6 +63,6 @@ ITEM = Item(
     shows="A dry run of a sample says what the whole run keeps and takes.",
     target="From 2 %: tokens kept within 5 %, seconds within 25 %; mixture's weights within 1 %.",
     run=run,
-    reads=(*EVERYTHING, "benchmarks/support/corpus.py", "benchmarks/support/recipe_runs.py"),
+    reads=(*EVERYTHING, "benchmarks/support/recipes"),
     timed=True,
 )

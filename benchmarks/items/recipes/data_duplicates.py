@@ -12,8 +12,8 @@ import networkx
 import numpy as np
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged, reported
 from harness.work import Work
-from support.corpus import Records, corpus, tenth
-from support.recipe_runs import documents_of, stage_context
+from support.recipes.corpus import Records, corpus, tenth
+from support.recipes.recipe_runs import documents_of, stage_context
 
 from shardwright.datasets.pipelines import near_duplicates
 from shardwright.datasets.recipes.data_stage import Bucket
@@ -198,6 +198,6 @@ ITEM = Item(
         "across sources found; imported files first."
     ),
     run=run,
-    reads=(*EVERYTHING, "benchmarks/support/corpus.py", "benchmarks/support/recipe_runs.py"),
+    reads=(*EVERYTHING, "benchmarks/support/recipes"),
     timed=True,
 )

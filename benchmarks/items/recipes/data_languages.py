@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from harness.shapes import PRICING, Evidence, Item, Row, judged, unmeasured
 from harness.work import Work
-from support.corpus import Records
-from support.recipe_runs import documents_of, stage_context
-from support.system_texts import manuals, python_documentation
+from support.recipes.corpus import Records
+from support.recipes.recipe_runs import documents_of, stage_context
+from support.recipes.system_texts import manuals, python_documentation
 
 from shardwright.datasets.pipelines import language
 from shardwright.datasets.recipes.data_stage import Bucket
@@ -58,5 +58,5 @@ ITEM = Item(
     shows="Documents keep to their language: manuals in three, and Python's documentation.",
     target="98 % right; domains that are not installed are named.",
     run=run,
-    reads=(*PRICING, "benchmarks/support/recipe_runs.py", "benchmarks/support/system_texts.py"),
+    reads=(*PRICING, "benchmarks/support/recipes"),
 )

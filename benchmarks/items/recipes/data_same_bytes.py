@@ -16,8 +16,8 @@ from pathlib import Path
 
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged
 from harness.work import Work
-from support.corpus import Records, corpus, tenth
-from support.recipe_runs import content, prepared, recipe_file
+from support.recipes.corpus import Records, corpus, tenth
+from support.recipes.recipe_runs import content, prepared, recipe_file
 
 from shardwright.datasets.preparation.ledger import is_balanced
 
@@ -90,6 +90,6 @@ ITEM = Item(
     shows="A recipe's result is the same whatever order, shards, processes and kills.",
     target="12 of 12 combinations and 15 of 15 kills, and every token accounted for by name.",
     run=run,
-    reads=(*EVERYTHING, "benchmarks/support/corpus.py", "benchmarks/support/recipe_runs.py"),
+    reads=(*EVERYTHING, "benchmarks/support/recipes"),
     timed=True,
 )

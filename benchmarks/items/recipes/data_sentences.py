@@ -7,8 +7,8 @@ import random
 
 from harness.shapes import PRICING, Evidence, Item, Row, judged, reported
 from harness.work import Work
-from support.corpus import corpus
-from support.recipe_runs import stage_context, web_documents
+from support.recipes.corpus import corpus
+from support.recipes.recipe_runs import stage_context, web_documents
 
 from shardwright.datasets.pipelines import repeated_sentences
 from shardwright.datasets.recipes.data_stage import Bucket
@@ -90,5 +90,5 @@ ITEM = Item(
     shows="Sentences that many documents have are cut in all their forms, and little else is.",
     target="Of 1,000 planted sentences in 20 forms 99 % gone, and at most 0.5 % of other text.",
     run=run,
-    reads=(*PRICING, "benchmarks/support/corpus.py", "benchmarks/support/recipe_runs.py"),
+    reads=(*PRICING, "benchmarks/support/recipes"),
 )

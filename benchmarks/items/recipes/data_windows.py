@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged
 from harness.work import Work
-from support.corpus import Records, corpus, tenth
-from support.recipe_runs import documents_of
-from support.window_program import best_likeness
+from support.recipes.corpus import Records, corpus, tenth
+from support.recipes.recipe_runs import documents_of
+from support.recipes.window_program import best_likeness
 
 from shardwright.datasets.pipelines.windows import Windows, likeness_windows, manifest
 from shardwright.datasets.recipes.text_document import TextDocument
@@ -185,7 +185,6 @@ ITEM = Item(
         "token lost; at least 90 % of a program's likeness; seconds linear in documents."
     ),
     run=run,
-    reads=(*EVERYTHING, "benchmarks/support/corpus.py", "benchmarks/support/recipe_runs.py",
-           "benchmarks/support/window_program.py"),
+    reads=(*EVERYTHING, "benchmarks/support/recipes"),
     timed=True,
 )  # fmt: skip

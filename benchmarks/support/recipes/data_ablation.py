@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from support.corpus import Records
+from support.recipes.corpus import Records
 from torch import Tensor, nn
 
 from shardwright.datasets.text_mining.families import keepers

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.corpus import Records, write
+from support.recipes.corpus import Records, write
 
 from shardwright.api.recipes.prepare_data import recipe_at
 from shardwright.datasets.pipelines.shipped import STAGES

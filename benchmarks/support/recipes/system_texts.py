@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.corpus import Records
+from support.recipes.corpus import Records
 
 MANUALS, DOCUMENTS = Path("/usr/share/man"), Path("/usr/share/doc")
 LEAST_CHARACTERS = 400
