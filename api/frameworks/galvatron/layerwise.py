@@ -47,7 +47,7 @@ def layerwise_plan(
     counts = plan.chunk_blocks
     if plan.vpp > 1 or 0 in counts:
         return None
-    given = plan.plan.program.layer_strategies()
+    given = tuple(plan.plan.program.layer_strategies())
     found = []
     for choice in _choices(plan, given):
         taken = [
