@@ -47,6 +47,7 @@ NAMES = (
     "stack_answers",
     "frameworks",
     "diagnose_size",
+    "agents",
     "heterogeneous_clusters",
     "schedules",
     "lanes",
@@ -95,7 +96,13 @@ NAMES = (
     "expert_pipelining_ranks",
     "expert_balance",
     "expert_load",
-    "data_recipes",
+    "data_duplicates",
+    "data_sentences",
+    "data_languages",
+    "data_same_bytes",
+    "data_dry_run",
+    "data_windows",
+    "data_ablation",
     "gpu",
 )
 """Every item, in the order of RESULTS.md; what other work would disturb comes late."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...spec.errors import InputError, NotBuiltError, nearest_name
+from ...spec.errors import InputError, nearest_name
 from .output import check_targets, emit, note, write_file
 from .plan_file import priced_file
 
 PAGES = ("html", "svg", "png")
-PLANNED = ("galvatron",)
-"""Targets of the contract that this version lacks."""
 
 
 def export_command(flags: dict[str, Any]) -> None:
@@ -19,14 +17,11 @@ def export_command(flags: dict[str, Any]) -> None:
 
     Raises:
         InputError: no usable plan, target or file.
-        NotBuiltError: a target that this version lacks.
     """
     from ..frameworks.shipped import WRITTEN
     from ..launch_files.launch_files import LAUNCHERS
 
     target, targets = flags["to"], (*PAGES, *LAUNCHERS, *WRITTEN)
-    if target in PLANNED:
-        raise NotBuiltError(f"plan export --to {target}", f"known: {', '.join(targets)}")
     if target not in targets:
         shown = "nothing" if target is None else target
         near = nearest_name(shown, targets, count=1) or "plan export plan.json --to html"

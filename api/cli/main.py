@@ -154,9 +154,7 @@ def _verb_error(typed: str) -> ShardwrightError:
 )  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, /, **flags: Any) -> None:
-    """Search for the best hybrid-parallel training plan of a model on a cluster.
-    Without any flags: of the embedded model on this machine.
-    """  # noqa: D205  the first screen of the help names every verb
+    """Find the best training plan of a model on a cluster (default: this machine)."""
     if ctx.invoked_subcommand is None:
         from .plan import plan_command
 

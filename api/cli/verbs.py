@@ -22,6 +22,7 @@ from .flags import (
     PRICE_SOURCE,
     PRICING,
     PROBLEM,
+    RUN_FLAGS,
     Decorator,
     compose,
 )
@@ -353,6 +354,22 @@ def serve(
     run_server(host, port, token_file, db, allow_execute, log)
 
 
+@click.command("mcp", options_metavar="[FLAGS]", short_help="Answer an agent's calls of tools.")
+@click.option("--limit", type=NumberParam(unit="seconds", most=3600), default=600.0, metavar="S",
+              show_default=True, help="Seconds of a call; a search then gives its best so far.")
+@click.pass_context
+def mcp(context: click.Context, limit: float) -> None:
+    """Serve the verbs as tools of the Model Context Protocol, over standard input and output.
+
+    For a client that starts this command; it needs the extra mcp. No tool runs a plan.
+    """
+    from ..agents.mcp_server import serve_tools
+
+    group = context.find_root().command
+    assert isinstance(group, click.Group)  # noqa: S101  for the type checker
+    serve_tools(group, ("execute", "measure_top", *RUN_FLAGS), limit)
+
+
 VERBS: dict[str, click.Command] = {
     str(command.name): command
     for command in (
@@ -374,5 +391,6 @@ VERBS: dict[str, click.Command] = {
         data,
         checkpoint,
         serve,
+        mcp,
     )
 }

@@ -17,6 +17,8 @@ from ...spec.errors import InputError, ShardwrightError
 from ...spec.model.layers import EmbeddingLayer
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import Plan, Program
+from ...spec.workload.number_formats import STATE_ROLES
+from ...spec.workload.workload import DtypeRecord
 from ..planning.report import simulate_plan
 from ..problem.resolve import Inputs
 from .exportable import ExportablePlan, exportable
@@ -92,8 +94,10 @@ def export_plan(
             prices[made.hash] = (not prediction.feasible, prediction.step_time_s)
         return prices[made.hash]
 
-    own = framework.narrow(_own_stack(framework, stack))
-    made, lost = nearest_plan(given, own, price)
+    whole = _own_stack(framework, stack)
+    own = framework.narrow(whole)
+    found = framework.layerwise(given, whole, price) if framework.layerwise else None
+    made, lost = found or nearest_plan(given, own, price)
     said = ExportablePlan(plan=made, stack=own)
     files = framework.write(said)
     again, reread = _reread(said, framework, files)
@@ -113,7 +117,7 @@ def export_plan(
 
 def _own_stack(framework: Framework, priced: StackSpec) -> StackSpec:
     """The stack that priced the plan if it is the framework's, else that, attention alike."""
-    if priced.name.partition(":")[0] == framework.stack:
+    if priced.name.partition(":")[0] in (framework.stack, *framework.other_stacks):
         return priced
     return replace(stack_named(framework.stack), attention=priced.attention)
 
@@ -134,6 +138,8 @@ def _reread(
     values: dict[str, Any] = {"cluster": _cluster_at_work(said)}
     for name in outside & {"global_batch", "seq_len", "optimizer"}:
         values[name] = getattr(work, name)
+    if "dtype" in outside:
+        values |= _formats(work.dtype)
     if "micro_batch" in outside:
         strategy["micro_batch"] = said.micro_batch
     if "recompute" in outside:
@@ -150,6 +156,12 @@ def _reread(
             text = str(error).replace(f"{folder}/", "")
             return said.plan, (Change(what="read again", given="the plan", instead=text),)
     return _with_names(said.plan, again), differences(said.plan, again)
+
+
+def _formats(dtype: DtypeRecord) -> dict[str, str]:
+    """Flags of a record's formats."""
+    states = {flag: getattr(dtype, roles[0]) for flag, roles in STATE_ROLES.items()}
+    return {"dtype": dtype.shorthand, **states}
 
 
 def _cluster_at_work(said: ExportablePlan) -> ClusterSpec:

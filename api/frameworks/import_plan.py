@@ -17,6 +17,7 @@ from ..planning.uniform_chunks import ChunkSplitter, layer_chunks
 from ..planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
 from ..problem.model_and_cluster import cluster_of, model_of
 from ..problem.resolve import Inputs, resolve
+from .block_strategies import split_by_block
 from .framework import Framework
 from .framework_file import FrameworkFile, read_framework_file
 from .settings import Settings
@@ -77,7 +78,7 @@ def imported(
     inputs, notes = _inputs(file, framework, settings, given)
     problem = resolve(inputs)
     flags = _strategy(file, settings, strategy)
-    plan, plan_notes = uniform_plan(problem, flags, _cut(settings, problem.model))
+    plan, plan_notes = uniform_plan(problem, flags, _cut(settings, problem, flags.pp or 1))
     assumed = (*notes, *keys.assumed, *problem.assumptions, *_unsaid(plan_notes, flags))
     return ImportedPlan(
         framework=framework,
@@ -159,8 +160,10 @@ def _strategy(file: FrameworkFile, settings: Settings, given: Mapping[str, Any])
     return UniformStrategy.from_flags(values)
 
 
-def _cut(settings: Settings, model: ModelSpec) -> ChunkSplitter | None:
+def _cut(settings: Settings, problem: Problem, stages: int) -> ChunkSplitter | None:
     sizes = settings.chunk_layers
+    if settings.blocks is not None:
+        return split_by_block(settings.blocks, problem, stages)
     if sizes is None:
         return None
 

@@ -47,7 +47,9 @@ def refuse_beside(name: str, **flags: bool) -> None:
 def _stack(framework: Framework, typed: str | None) -> str:
     if typed is None:
         return framework.stack
-    if typed.partition(":")[0] != framework.stack:
-        allowed = f"{framework.stack} with settings, or nothing, beside {FLAG} {framework.name}"
+    names = (framework.stack, *framework.other_stacks)
+    if typed.partition(":")[0] not in names:
+        known = " or ".join(names)
+        allowed = f"{known} with settings, or nothing, beside {FLAG} {framework.name}"
         raise InputError("--stack", typed, allowed, framework.stack)
     return typed

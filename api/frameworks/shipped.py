@@ -8,10 +8,12 @@ from .axolotl.framework import FRAMEWORK as AXOLOTL
 from .deepspeed.framework import FRAMEWORK as DEEPSPEED
 from .framework import Framework
 from .framework_file import FrameworkFile
+from .galvatron.framework import FRAMEWORK as GALVATRON
 from .llama_factory.framework import FRAMEWORK as LLAMA_FACTORY
 from .megatron.framework import FRAMEWORK as MEGATRON
 from .megatron_bridge.framework import FRAMEWORK as MEGATRON_BRIDGE
 from .torchtitan.framework import FRAMEWORK as TORCHTITAN
+from .verl.framework import FRAMEWORK as VERL
 
 FRAMEWORKS: tuple[Framework, ...] = (
     MEGATRON,
@@ -19,6 +21,8 @@ FRAMEWORKS: tuple[Framework, ...] = (
     TORCHTITAN,
     DEEPSPEED,
     ACCELERATE,
+    GALVATRON,
+    VERL,
     AXOLOTL,
     LLAMA_FACTORY,
 )

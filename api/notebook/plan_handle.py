@@ -81,7 +81,7 @@ class PlanHandle:
         """Write the plan as a framework's files; return the document of ``plan export --json``.
 
         Args:
-            to: megatron, torchtitan, deepspeed or accelerate.
+            to: a framework whose files are written, such as megatron or verl.
             folder: where to write them, made if it is missing; None: nowhere.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +43,8 @@ def check_uniform_plan(problem: Problem, strategy: LayerStrategy, ranks: int, pl
     if reason := stack_violation(strategy, problem.stack, techniques.values):
         raise _stack_error(problem, strategy, ranks, reason)
     samples = plan.program.micro_batch_samples
-    if reason := _layers_violation(problem, strategy, ranks, samples):
-        raise _layer_error(problem, strategy, ranks, reason)
+    for own, reason in _own_violations(problem, plan, ranks, samples):
+        raise _layer_error(problem, own, ranks, reason)
     for value, choice in techniques.plannable:
         if reason := _technique_violation(problem, strategy, ranks, value, choice):
             allowed = f"what these layers can be ({reason})"
@@ -141,6 +142,20 @@ def _layer_error(problem: Problem, strategy: LayerStrategy, ranks: int, reason: 
     return InputError(
         f"--{name}", getattr(strategy, name), allowed, _nearest(problem, strategy, ranks, name)
     )
+
+
+def _own_violations(
+    problem: Problem, plan: Plan, ranks: int, samples: int
+) -> Iterator[tuple[LayerStrategy, str]]:
+    """Strategies of layers that are not legal there, and why."""
+    layers = problem.model.layers()
+    contexts = layer_contexts(problem.model, problem.workload.seq_len)
+    taken = plan.program.layer_strategies()
+    every = zip(layers, contexts, taken, strict=True)
+    classes = dict.fromkeys((layer, context.tokens, own) for layer, context, own in every)
+    for layer, tokens, own in classes:
+        if reason := layer_violation(layer, own, ranks, samples, tokens):
+            yield own, reason
 
 
 def _layers_violation(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 
 from ...spec.errors import InputError
-from ...spec.model.model_spec import BlockLayer, Layer, ModelSpec
+from ...spec.model.model_spec import BlockLayer, ModelSpec
 from ...spec.plan.layer_cuts import after_blocks
 from ...spec.plan.plan import LayerPlan
 from ...spec.plan.uniform_strategy import applicable_strategy
@@ -66,26 +66,34 @@ def layer_chunks(
     return _cut(model, [sum(sizes[:number]) for number in range(chunks + 1)], strategy)
 
 
-def _cut(
-    model: ModelSpec, boundaries: Sequence[int], strategy: LayerStrategy
+def strategy_chunks(
+    model: ModelSpec, boundaries: Sequence[int], strategies: Sequence[LayerStrategy]
 ) -> list[tuple[LayerPlan, ...]]:
+    """Cut a model at boundaries under a strategy for each layer, as it applies there."""
     layers = [
         (tower.name, index, layer)
         for tower in model.towers
         for index, layer in enumerate(tower.expand())
     ]
-    return [_runs(layers[first:end], strategy) for first, end in pairwise(boundaries)]
+    applied: dict[tuple[int, LayerStrategy], LayerStrategy] = {}
+    entries = []
+    for (name, index, layer), strategy in zip(layers, strategies, strict=True):
+        key = id(layer), strategy
+        if key not in applied:
+            applied[key] = applicable_strategy(layer, strategy)
+        entries.append((name, index, isinstance(layer, BlockLayer), applied[key]))
+    return [_runs(entries[first:end]) for first, end in pairwise(boundaries)]
 
 
-def _runs(layers: list[tuple[str, int, Layer]], strategy: LayerStrategy) -> tuple[LayerPlan, ...]:
+def _cut(
+    model: ModelSpec, boundaries: Sequence[int], strategy: LayerStrategy
+) -> list[tuple[LayerPlan, ...]]:
+    return strategy_chunks(model, boundaries, [strategy] * len(model.layers()))
+
+
+def _runs(entries: list[tuple[str, int, bool, LayerStrategy]]) -> tuple[LayerPlan, ...]:
     """Runs of one tower and strategy, blocks apart from other layers."""
     plans = []
-    distinct = {id(layer): layer for *_, layer in layers}
-    applied = {key: applicable_strategy(layer, strategy) for key, layer in distinct.items()}
-    entries = [
-        (name, index, isinstance(layer, BlockLayer), applied[id(layer)])
-        for name, index, layer in layers
-    ]
     for (name, _, layer_strategy), run in groupby(
         entries, key=lambda entry: (entry[0], *entry[2:])
     ):

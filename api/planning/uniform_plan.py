@@ -109,7 +109,7 @@ def uniform_plan(
     tp, pp, vpp, cp = (degrees[name] for name in ("tp", "pp", "vpp", "cp"))
     is_even = cut is None and typed.is_even
     dp = _data_parallel(problem, flags.dp, degrees, notes, is_even)
-    strategy = _strategy(flags, problem, (tp, cp, dp), notes)
+    strategy = block_strategy(flags, problem, tp * cp * dp, notes)
     strategy = replace(strategy, ep=degrees["ep"], etp=degrees["etp"])
     micro_batch = _degree("micro-batch", flags.micro_batch, notes)
     schedule = flags.schedule if flags.schedule in ALL_KINDS else "1f1b"
@@ -216,14 +216,21 @@ def _nearest_degrees(
     return min(legal, key=distance)
 
 
-def _strategy(
-    flags: UniformStrategy,
-    problem: Problem,
-    split: tuple[int, int, int],
-    notes: list[Assumption],
+def block_strategy(
+    flags: UniformStrategy, problem: Problem, ranks: int, notes: list[Assumption]
 ) -> LayerStrategy:
-    """The strategy of every block; ``split`` is tp, cp and dp."""
-    tp, cp, dp = split
+    """The flags' strategy of a block, without degrees of experts.
+
+    Args:
+        flags: with legal degrees.
+        problem: whose model recomputes and whose cluster shards.
+        ranks: of the stage.
+        notes: where assumptions for omitted flags are added.
+
+    Raises:
+        InputError: a word that is not allowed, or a degree that does not divide.
+    """
+    tp, cp = flags.tp or 1, flags.cp or 1
     sp = _choice("sp", flags.sp, "none", SEQUENCE_PARALLELS, notes)
     if sp != "none" and tp == 1:
         notes.append(Assumption(path="--sp", value="none", why="tp 1 leaves nothing to split"))
@@ -244,7 +251,7 @@ def _strategy(
         if technique.name in flags.techniques and technique.program is None:
             word = flags.techniques[technique.name]
             strategy = with_word(strategy, technique, word, technique.flag)
-    replicas, inner = strategy.state_ranks(tp * cp * dp), strategy.weight_split
+    replicas, inner = strategy.state_ranks(ranks), strategy.weight_split
     degrees = Sharding.from_text(with_degrees(shard, problem.cluster, inner, replicas), replicas)
     return replace(strategy, shard=degrees)
 

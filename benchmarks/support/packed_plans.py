@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.shapes import Row, judged, reported
-from support.corpus import Records
+from support.recipes.corpus import Records
 
 import shardwright as sw
 from shardwright.datasets.preparation.document_lengths import document_lengths

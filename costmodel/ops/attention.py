@@ -40,7 +40,10 @@ def attention(
     if c.drops and isinstance(spec, Attention) and spec.out_bias:
         scores = replace(scores, drops=True)
     if c.stack.attention == "flash":
-        return flash_attention(c, scores, query, key, value, bias)
+        if scores.documents is None or c.stack.packed_attention:
+            return flash_attention(c, scores, query, key, value, bias)
+        query, key, value = (_copied(c.tape, x) for x in (query, key, value))
+        return _copied(c.tape, flash_attention(c, scores, query, key, value, bias))
     groups, fusion = query.shape[2] // key.shape[2], c.stack.fusion
     if groups > 1 and (fusion.across_parts or not fusion.softmax):
         key, value = (_repeat_heads(c.tape, x, groups) for x in (key, value))
@@ -157,6 +160,17 @@ def _equal_documents(tokens: int, mean: float) -> tuple[int, int]:
 
 def _sink_gradient(c: OpContext, heads: int, log_sum: SymbolicTensor) -> None:
     c.tape.parameter_gradient(c.tape.kernel("sum", (log_sum,), c.tape.new((heads,), c.dtype)))
+
+
+def _copied(t: Tape, x: SymbolicTensor) -> SymbolicTensor:
+    """Rows in another order, and their gradients back: what calls by length take."""
+    out = t.kernel("copy", (x,), t.like(x))
+
+    def backward(grad: SymbolicTensor) -> tuple[SymbolicTensor | None, ...]:
+        return (t.kernel("copy", (grad,), t.like(grad)),)
+
+    t.record((out,), (x,), backward)
+    return out
 
 
 def _repeat_heads(t: Tape, x: SymbolicTensor, groups: int) -> SymbolicTensor:

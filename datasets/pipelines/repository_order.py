@@ -65,7 +65,10 @@ def _decide(value: RepositoryOrder, sketches: Sequence[Arrays], context: StageCo
     for name in sorted(repositories):
         files = repositories[name]
         paths = sorted(files)
-        order = imports_first({path: named_files(path, files[path][1], paths) for path in paths})
+        root = name.rpartition("\n")[2] if value.depth else ""
+        order = imports_first(
+            {path: named_files(path, files[path][1], paths, root) for path in paths}
+        )
         which[[files[path][0] for path in order]] = -1
         which[files[order[0]][0]] = len(texts)
         texts.append(_bytes("".join(_ended(files[path][1]) for path in order)))
@@ -101,6 +104,7 @@ STAGE = DataStage(
     name="repository_order",
     value=RepositoryOrder,
     scope="corpus",
+    needs=("scipy",),
     help="Files of one repository become one document, what they import first.",
     run=_run,
     sketch=_sketch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,6 +18,8 @@ from .result import read_data
 from .tasks import Job
 
 UNITS = ("documents", "tokens", "bytes")
+REPEATS = 3
+"""Runs of each sample: a stage takes a tenth of a second, which other work may double."""
 SMALLER = 4
 """How much smaller a second sample is; the two part what a stage takes at least from what grows."""
 
@@ -40,9 +43,13 @@ def estimate(
     loading = {job.stage(number).name: _load(job.stage(number)) for number in range(len(job.uses))}
     sample = replace(recipe, mixture=None)  # reckoned: a sample may lack a domain
     smaller = replace(settings, share=settings.share / SMALLER)
-    prepare(sample, folder, scratch / "smaller", stages, smaller, on_event)
-    prepare(sample, folder, scratch / "sample", stages, settings, on_event)
-    few, whole = read_data(scratch / "smaller"), read_data(scratch / "sample")
+    runs: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for number in range(REPEATS):
+        for found, part in zip(runs, (smaller, settings), strict=True):
+            out = scratch / f"{part.share}-{number}"
+            prepare(sample, folder, out, stages, part, on_event)
+            found.append(read_data(out))
+    few, whole = map(_median, runs)
     read = whole["stages"][0]
     seen = sum(map(sum, read["facts"]["seen"].values()))
     drawn = read["facts"]["drawn"]
@@ -68,6 +75,18 @@ def estimate(
         },
         "mixture": mixture,
     }
+
+
+def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One of equal results, with the middle seconds of all."""
+    seconds = {
+        name: {
+            key: statistics.median(run["seconds"][name].get(key, 0.0) for run in runs)
+            for key in found
+        }
+        for name, found in runs[-1]["seconds"].items()
+    }
+    return {**runs[-1], "seconds": seconds}
 
 
 def _left(whole: dict[str, Any], scale: float) -> dict[str, int]:

@@ -6,17 +6,28 @@ import re
 from collections.abc import Mapping, Sequence
 
 PYTHON = re.compile(
-    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+\(?([^\n#]*)|import[ \t]+([\w., \t]+))", re.M
+    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(?:\(([^)]*)\)|((?:[^\n#\\]|\\\n)*))"
+    r"|import[ \t]+([\w., \t]+))",
+    re.M,
 )
+COMMENT = re.compile(r"#[^\n]*")
+TEXT = re.compile(r"(\"{3}|'{3})(?:\\.|(?!\1).)*\1", re.S)
+"""Documentation of a module, whose examples import what it does not."""
 QUOTED = re.compile(r"(?:#include\s*|from\s+|import\s+|require\()[\"']([./\w-]+)[\"']")
 """Files of C, JavaScript and TypeScript."""
 
 
-def named_files(name: str, text: str, files: Sequence[str]) -> list[str]:
-    """Those of a repository's ``files`` that a file names, sorted."""
+def named_files(name: str, text: str, files: Sequence[str], root: str = "") -> list[str]:
+    """Those of a repository's ``files`` that a file names, sorted.
+
+    ``root``: the repository's own name. Where its folder is a package, absolute modules are named
+    from there; else from the folder, or one called ``src``.
+    """
     known = set(files)
+    if "__init__.py" not in known:
+        root = ""
     found = set()
-    for place in (*_python(name, text), *_quoted(name, text)):
+    for place in (*_python(name, text, root), *_quoted(name, text)):
         for candidate in place:
             if candidate in known and candidate != name:
                 found.add(candidate)
@@ -24,23 +35,34 @@ def named_files(name: str, text: str, files: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _python(name: str, text: str) -> list[list[str]]:
+def _python(name: str, text: str, root: str) -> list[list[str]]:
     if not name.endswith(".py"):
         return []
     places = []
-    for source, names, plain in PYTHON.findall(text):
+    for source, inside, line, plain in PYTHON.findall(TEXT.sub("", text)):
         if plain:
-            places += [_module_files(each.split(" as ")[0].strip()) for each in plain.split(",")]
+            modules = (each.split(" as ")[0].strip() for each in plain.split(","))
+            places += [_of_root(module, root) for module in modules]
             continue
+        names = COMMENT.sub("", inside or line).replace("\\\n", " ")
         dots = len(source) - len(source.lstrip("."))
         parts = [part for part in source.lstrip(".").split(".") if part]
         if dots:
             parts = name.split("/")[:-dots] + parts
         base = ".".join(parts)
+        own = "" if dots else root  # a relative one is below its own folder alone
         for each in names.split(","):
-            word = each.split(" as ")[0].strip(" ()\\\t")
-            places.append(_module_files(f"{base}.{word}".strip(".")) + _module_files(base))
+            if word := each.split(" as ")[0].strip():
+                places.append(_of_root(f"{base}.{word}".strip("."), own) + _of_root(base, own))
     return places
+
+
+def _of_root(module: str, root: str) -> list[str]:
+    """Files of a module; those of a package ``root`` alone, where there is one."""
+    first, _, rest = module.partition(".")
+    if not root:
+        return _module_files(module)
+    return _module_files(rest) if first == root else []
 
 
 def _module_files(module: str) -> list[str]:
@@ -76,17 +98,38 @@ def _joined(folder: str, path: str) -> str:
 def imports_first(names: Mapping[str, Sequence[str]]) -> list[str]:
     """Files so that each comes after those that it names; cycles are cut at the least name.
 
-    Kahn's algorithm: of what waits for nothing the least name comes first; where all wait, that
-    which waits for the fewest, the least name among them.
+    Kahn's algorithm: of what waits for nothing the least name comes first; where all wait, each
+    cycle that waits for no other is cut at what waits for the fewest, the least name among them.
     """
     waits = {name: {other for other in others if other in names} for name, others in names.items()}
     order: list[str] = []
     while waits:
         ready = sorted(name for name, others in waits.items() if not others)
-        taken = ready or [min(waits, key=lambda name: (len(waits[name]), name))]
+        taken = ready or [
+            min(cycle, key=lambda name: (len(waits[name]), name)) for cycle in _first_cycles(waits)
+        ]
         for name in taken:
             order.append(name)
             del waits[name]
         for others in waits.values():
             others.difference_update(taken)
     return order
+
+
+def _first_cycles(waits: Mapping[str, set[str]]) -> list[list[str]]:
+    """Strongly connected files that wait for none but each other, by their least names."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    names = sorted(waits)
+    place = {name: n for n, name in enumerate(names)}
+    pairs = [(place[name], place[other]) for name in names for other in waits[name]]
+    rows, columns = zip(*pairs, strict=True)
+    graph = csr_matrix(([1] * len(pairs), (rows, columns)), shape=(len(names), len(names)))
+    _, label = connected_components(graph, connection="strong")
+    open_ones = {label[row] for row, column in pairs if label[row] != label[column]}
+    cycles: dict[int, list[str]] = {}
+    for n, name in enumerate(names):
+        if label[n] not in open_ones:
+            cycles.setdefault(int(label[n]), []).append(name)
+    return list(cycles.values())

@@ -1,12 +1,14 @@
 """Self-attention within each of several packed sequences.
 
 One kernel for all of them where the library has it (FlashAttention's variable-length form, Dao,
-2023, section 3), else one call per sequence. No padding; no token sees another sequence.
+2023, section 3), else a call for each group of like lengths (``length_groups``). No token sees
+another sequence.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +20,7 @@ from ...spec.errors import InputError
 from ..dispatch import Dispatcher, Family, Variant
 from .flash import check_heads, flash_attention_with_lse
 from .flash_variants import HEAD_STEP, dense_heads, flash_cuda_unsupported
+from .length_groups import LengthGroups, length_groups
 
 LEAST_LONGEST = 2
 """With a longest sequence of one token the kernel folds shared heads into rows of a batch, which
@@ -59,18 +62,65 @@ class _PackedFlash(Function):
         return (*(g[..., :width] for g in gradients), None, None, None)
 
 
-def _one_by_one(
+class _IntoGroups(Function):
+    """Rows of tokens as groups hold them; padding is seen by no token, so has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, groups: LengthGroups) -> Tensor:
+        ctx.groups = groups
+        return rows.index_select(0, groups.taken.to(rows.device))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return grads[0].index_select(0, ctx.groups.placed.to(grads[0].device)), None
+
+
+class _OutOfGroups(Function):
+    """The inverse, without padding."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, groups: LengthGroups) -> Tensor:
+        ctx.groups = groups
+        return rows.index_select(0, groups.placed.to(rows.device))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        taken, padding = (t.to(grads[0].device) for t in (ctx.groups.taken, ctx.groups.padding))
+        return grads[0].index_select(0, taken).index_fill_(0, padding, 0.0), None
+
+
+def _grouped(
     query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, causal: bool
 ) -> Tensor:
     ends = bounds.tolist()
     _check_bounds(ends, query.shape[0], longest)
-    kernels, lengths = Dispatcher(), [end - start for start, end in pairwise(ends)]
+    lengths = tuple(end - start for start, end in pairwise(ends))
+    groups = length_groups(lengths, query.shape[1] * query.shape[2], causal)
+    if groups is None:
+        return _by_shape(query, key, value, [(1, length) for length in lengths], causal)
+    into: Any = _IntoGroups.apply
+    out_of: Any = _OutOfGroups.apply
+    q, k, v = (into(t, groups) for t in (query, key, value))
+    out: Tensor = out_of(_by_shape(q, k, v, groups.shapes, causal), groups)
+    return out
+
+
+def _by_shape(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    shapes: Sequence[tuple[int, int]],
+    causal: bool,
+) -> Tensor:
+    """Attention within (sequences, tokens) of each shape, whose rows follow one another."""
+    kernels, sizes = Dispatcher(), [count * length for count, length in shapes]
     # Gradients of parts of a split are joined once; each slice's would fill a whole tensor.
-    split = zip(*(torch.split(t, lengths) for t in (query, key, value)), strict=True)
+    split = zip(*(torch.split(t, sizes) for t in (query, key, value)), strict=True)
     parts = []
-    for part in split:
-        q, k, v = (t.unsqueeze(1) for t in part)
-        parts.append(flash_attention_with_lse(kernels, q, k, v, causal)[0].squeeze(1))
+    for part, shape in zip(split, shapes, strict=True):
+        q, k, v = (t.unflatten(0, shape).transpose(0, 1) for t in part)
+        out, _ = flash_attention_with_lse(kernels, q, k, v, causal)
+        parts.append(out.transpose(0, 1).flatten(0, 1))
     return torch.cat(parts)
 
 
@@ -86,7 +136,7 @@ VARLEN_ATTENTION = Family(
     "varlen_attention",
     (
         Variant("packed_flash", _PackedFlash.apply, flash_cuda_unsupported),
-        Variant("one_by_one", _one_by_one, fused=False),
+        Variant("grouped", _grouped, fused=False),
     ),
 )
 """Decided by the queries, (tokens, heads, head_dim)."""

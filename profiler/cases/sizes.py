@@ -46,14 +46,14 @@ COARSE = Sizes(
     sides=(64, 256, 1024),
     elements=(2**12, 2**16, 2**20),
     heads=(8,),
-    sequences=(128, 512),
+    sequences=(16, 128, 512),
     head_dims=(32, 64),
 )
 FINE = Sizes(
     sides=(48, 96, 192, 384, 768, 1536),
     elements=(2**10, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22),
     heads=(4, 16),
-    sequences=(64, 128, 256, 512, 1024),
+    sequences=(16, 64, 128, 256, 512, 1024),
     head_dims=(32, 64, 128),
 )
 CUDA_COARSE = Sizes(

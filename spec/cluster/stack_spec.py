@@ -172,7 +172,8 @@ class StackSpec:
     ``chunks_split_loss``: where tp splits the vocabulary and logits would be many, projection and
     loss run over chunks of tokens (``kernels.loss_chunks``).
     ``attention_gradient_copies``: gradients of attention come heads-first and are copied into
-    order.
+    order. ``packed_attention``: documents that share a sample are one call of attention; else a
+    call for each group of like lengths, whose rows are copied there and back.
     ``recompute_stops_early``: recomputation ends once every saved tensor is back. ``dropout``:
     models of the GPT-2 kind, with layer norms and biases, are trained with it.
     ``tp_chunks``: chunks of a product that runs beside its collective (4: the medium-grained
@@ -205,6 +206,7 @@ class StackSpec:
     chunks_split_loss: bool = False
     recompute_stops_early: bool = True
     attention_gradient_copies: bool = True
+    packed_attention: bool = True
     dropout: bool = False
     tp_chunks: Annotated[int, Field(ge=1)] = 4
     product_chunks: Annotated[int, Field(ge=1)] = 1

@@ -41,7 +41,7 @@ def limits_violation(
         "tp": strategy.weight_split,
         "cp": strategy.cp,
         "ep": strategy.ep,
-        "etp": strategy.etp if strategy.etp != strategy.tp else 1,
+        "etp": strategy.etp if strategy.etp != strategy.weight_split else 1,
     }
     for axis, degree in degrees.items():
         if degree > 1 and axis not in limits.axes:

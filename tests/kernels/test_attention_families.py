@@ -157,7 +157,7 @@ HOPPER, VOLTA = (9, 0), (7, 0)
         (FLASH_BLOCK_BACKWARD, HOPPER, torch.float16, 288, "scores", "heads of 288 are wider"),
         (FLASH_BLOCK_BACKWARD, VOLTA, torch.float16, 64, "scores", "capability 7.0 is below 8.0"),
         (VARLEN_ATTENTION, HOPPER, torch.float16, 64, "packed_flash", None),
-        (VARLEN_ATTENTION, HOPPER, torch.float64, 64, "one_by_one", "not for float64"),
+        (VARLEN_ATTENTION, HOPPER, torch.float64, 64, "grouped", "not for float64"),
         (BLOCK_MASKED_ATTENTION, HOPPER, torch.float32, 64, "flex", None),
         (BLOCK_MASKED_ATTENTION, HOPPER, torch.float32, 8, "scores", "heads of 8 are outside"),
         (BLOCK_MASKED_ATTENTION, HOPPER, torch.float64, 64, "scores", "not for float64"),
@@ -201,7 +201,7 @@ def test_cores_get_what_runs_there() -> None:
         "flash_attention_lse": "flash_for_cpu",
         "flash_attention_block_backward": "flash_for_cpu",
         "block_masked_attention": "scores",
-        "varlen_attention": "one_by_one",
+        "varlen_attention": "grouped",
     }
     assert all(reason for c in kernels.choices() for _, reason in c.passed_over)
 

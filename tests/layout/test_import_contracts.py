@@ -41,7 +41,7 @@ def copy(root: Path, source_files: tuple[Path, ...], tmp_path: Path) -> Path:
 def test_contracts_hold(copy: Path, tmp_path: Path) -> None:
     done = _lint(copy, tmp_path / "link")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 kept, 0 broken" in done.stdout
+    assert "6 kept, 0 broken" in done.stdout
 
 
 # What is planted in a copy, and what the contracts then say.
@@ -53,6 +53,10 @@ VIOLATIONS = {
     "sibling": (
         {"costmodel/broken.py": "from .. import executor\n"},
         "costmodel is not allowed to import shardwright.executor",
+    ),
+    "agents": (
+        {"api/broken.py": "import mcp\n"},
+        "shardwright is not allowed to import mcp",
     ),
     "inside a function": (
         {"profiler/broken.py": "def late():\n    from .. import planner\n"},

@@ -98,8 +98,8 @@ def _targets() -> Iterable[str]:
 @compose(
     click.option("--to", type=NameParam("T", _targets),
                  help="html, a page that loads nothing from elsewhere; svg or png, a picture (png "
-                      "needs matplotlib); megatron, megatron-bridge, torchtitan, deepspeed or "
-                      "accelerate, the files that it reads."),
+                      "needs matplotlib); megatron, megatron-bridge, torchtitan, deepspeed, "
+                      "accelerate, galvatron or verl, the files that it reads."),
     click.option("--out", type=OutputFileParam(), metavar="FILE|DIR",
                  help="Where to write it (default: beside the plan)."),
     click.option("--losses", type=InputFileParam(), metavar="losses.csv",

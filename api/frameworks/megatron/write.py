@@ -30,12 +30,12 @@ def arguments_of(plan: ExportablePlan) -> dict[str, Any]:
     Raises:
         InputError: a model that no argument describes.
     """
-    return {
-        **model_arguments(plan.model, plan.workload.seq_len),
-        **_parallelism(plan),
-        **_training(plan),
-        **_stack(plan),
-    }
+    return {**model_arguments(plan.model, plan.workload.seq_len), **run_arguments(plan)}
+
+
+def run_arguments(plan: ExportablePlan) -> dict[str, Any]:
+    """The arguments that do not describe the model."""
+    return {**_parallelism(plan), **_training(plan), **_stack(plan)}
 
 
 def _line(name: str, value: Any) -> str:

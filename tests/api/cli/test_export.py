@@ -223,7 +223,7 @@ def test_another_target_names_those_there_are(pipeline: dict[str, Any], plan: Pl
     done = plan("export", "a.json", "--to", "pdf")
     known = (
         "html, svg, png, torchrun, slurm, k8s, "
-        "megatron, megatron-bridge, torchtitan, deepspeed, accelerate"
+        "megatron, megatron-bridge, torchtitan, deepspeed, accelerate, galvatron, verl"
     )
     nearest = "plan export plan.json --to html"
     assert done.code == 2

@@ -35,7 +35,7 @@ VALUES: list[tuple[str, dict[str, Any], str, str]] = [
     ("check-plan", {**PLAN, "workload": {**WORK, "seq_len": 0}}, "/workload/seq_len", "1"),
     ("check-plan", {**PLAN, "constraints": {"top": 1000}}, "/constraints/top", "100"),
     ("check-plan", {**PLAN, "stack": "megatrn"}, "/stack",
-     "megatron, megatron-bridge, megatron-deepspeed"),
+     "megatron, megatron-bridge, galvatron"),
 ]  # fmt: skip
 
 

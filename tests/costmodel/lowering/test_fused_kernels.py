@@ -128,7 +128,7 @@ def test_a_stack_on_cores_differs_in_what_it_says_of_them_alone() -> None:
     apart = {
         name for name in FUSED.__dataclass_fields__ if getattr(FUSED, name) != getattr(EAGER, name)
     }
-    assert apart == {"fusion", "attention_gradient_copies"}
+    assert apart == {"fusion", "attention_gradient_copies", "packed_attention"}
     assert stack("megatron", on_cores=True) == stack("megatron")
     own, cores = stack_sources("shardwright"), stack_sources("shardwright", on_cores=True)
     assert own.keys() == cores.keys()

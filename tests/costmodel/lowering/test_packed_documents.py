@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -22,11 +23,12 @@ SIZES = {"global_batch": 8, "seq_len": 4096}
 PACKED = DocumentLengths(recipe="sha256:" + "2" * 64, window=4096, rows=length_rows([256] * 16))
 
 
-def kernels(documents: float | None) -> tuple[list[Kernel], list[Kernel]]:
+def kernels(
+    documents: float | None, on_cores: bool = False
+) -> tuple[list[Kernel], list[Kernel]]:
     """Those of attention, and all others, of forward and backward."""
-    shape = LayerShape(
-        LayerStrategy(), None, BATCH, TOKENS, "bf16", stack("shardwright"), documents=documents
-    )
+    chosen = stack("shardwright", on_cores=on_cores)
+    shape = LayerShape(LayerStrategy(), None, BATCH, TOKENS, "bf16", chosen, documents=documents)
     lowered = lower_layer(BLOCK, shape)
     found = [*lowered.forward.kernels(), *lowered.backward.kernels()]
     attention = [kernel for kernel in found if kernel.term == "attention"]
@@ -45,6 +47,17 @@ def test_attention_takes_the_sum_of_squares(documents: float) -> None:
         assert one.flops == pytest.approx(other.flops * documents / TOKENS, rel=0.02)
         count, length = one.shape[0], one.shape[3]
         assert count * length**2 == pytest.approx(BATCH * TOKENS * documents, rel=0.03)
+
+
+def test_cores_copy_rows_into_calls_by_length_and_back() -> None:
+    packed, rest = kernels(256.0, on_cores=True)
+    whole, same = kernels(None, on_cores=True)
+    assert [kernel.shape for kernel in packed] != [kernel.shape for kernel in whole]
+    copies = Counter(rest) - Counter(same)
+    assert not Counter(same) - Counter(rest)
+    # Queries, keys, values and the output, each way.
+    assert [kernel.op for kernel in copies.elements()] == ["copy"] * 8
+    assert {kernel.traffic_bytes for kernel in copies} == {2 * BATCH * TOKENS * 4096 * 2}
 
 
 def test_a_plan_is_priced_for_its_documents_and_no_other_changes() -> None:

@@ -233,6 +233,29 @@ def test_a_cycle_is_cut_the_same_way_each_time() -> None:
     ]
 
 
+def test_a_cycle_waits_for_what_it_imports_and_goes_before_what_imports_it() -> None:
+    names = {"a": ["c"], "c": ["d", "e"], "d": ["c"], "e": [], "b": ["a"]}
+    assert imports_first(names) == ["e", "c", "a", "d", "b"]
+    # "a" has the least name and waits for one file alone, but is in no cycle.
+    assert imports_first({"a": ["x"], "x": ["y", "z"], "y": ["x"], "z": ["x"]}) == [
+        "y", "x", "a", "z",
+    ]  # fmt: skip
+
+
+def test_imports_are_read_as_python_reads_them() -> None:
+    files = ["__init__.py", "abc.py", "b.py", "c/__init__.py", "c/d.py"]
+    text = '"""Use\n\nimport root.abc\n"""\nimport abc\nfrom root import (\n    b,  # first\n)\n'
+    assert named_files("c/d.py", text, files, "root") == ["b.py"]
+    assert named_files("b.py", "from root.c import d, e\n", files, "root") == [
+        "c/__init__.py",
+        "c/d.py",
+    ]
+    continued = "from .. import abc, \\\n  b\n"
+    assert named_files("c/d.py", continued, files, "root") == ["abc.py", "b.py"]
+    # A repository whose folder is no package is where absolute names begin.
+    assert named_files("b.py", "import abc\n", files[1:], "root") == ["abc.py"]
+
+
 def test_a_result_leaves_no_work_behind(tmp_path: Path) -> None:
     records = [{"id": "1", "text": "some text", "domain": "web"}]
     out, document = run(tmp_path, records)

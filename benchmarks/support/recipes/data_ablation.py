@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness.shapes import Row, judged
-from support.corpus import Records
+from support.recipes.corpus import Records
 from torch import Tensor, nn
 
 from shardwright.datasets.text_mining.families import keepers
@@ -104,20 +103,8 @@ def _loss(model: nn.Module, batch: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
 
-def ablation_rows(sources: Mapping[str, Records]) -> list[Row]:
-    """Signs of both losses, for every seed."""
-    rows = []
-    for seed in SEEDS:
-        repeated, cleaned, held = streams(sources, seed)
-        before, after = losses(repeated, held, seed), losses(cleaned, held, seed)
-        rows.append(
-            judged(
-                f"cleaned stream, seed {seed}: training and held-out loss",
-                f"{before[0]:.2f} -> {after[0]:.2f}, {before[1]:.2f} -> {after[1]:.2f}",
-                "training higher, held-out lower",
-                after[0] > before[0] and after[1] < before[1],
-                training=[before[0], after[0]],
-                held_out=[before[1], after[1]],
-            )
-        )
-    return rows
+def both_losses(sources: Mapping[str, Records], seed: int) -> dict[str, list[float]]:
+    """``training`` and ``held_out`` loss, each on the duplicated and on the cleaned stream."""
+    repeated, cleaned, held = streams(sources, seed)
+    before, after = losses(repeated, held, seed), losses(cleaned, held, seed)
+    return {"training": [before[0], after[0]], "held_out": [before[1], after[1]]}
