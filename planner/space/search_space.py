@@ -29,6 +29,7 @@ from ...spec.rules.plan_rules import (
 from ...spec.rules.stack_limits import limits_violation
 from ...spec.schedules.stage_order import ALL_KINDS, SPLIT_KINDS, ScheduleKind
 from ...spec.strategy import LayerStrategy, Sharding
+from ...spec.workload.expert_load import layer_buckets
 from .coverage import MAX_UNEVEN_LAYERS, describe, left_out
 from .joined_strategies import JoinedStrategies
 from .layer_splits import Splits
@@ -53,11 +54,10 @@ class SearchSpace:
         self.layers = request.model.layers()
         self._trainings = request.workload.layer_trainings(request.model)
         self.contexts = layer_contexts(request.model, request.workload.seq_len)
+        self._loads = layer_buckets(request.model, request.workload.expert_load)
         numbers: dict[tuple[object, ...], int] = {}
-        self.layer_classes = tuple(
-            numbers.setdefault(self._class_key(i, layer), len(numbers))
-            for i, layer in enumerate(self.layers)
-        )
+        keys = (self._class_key(i, layer) for i, layer in enumerate(self.layers))
+        self.layer_classes = tuple(numbers.setdefault(key, len(numbers)) for key in keys)
         self.first_of_class = {
             layer_class: self.layer_classes.index(layer_class)
             for layer_class in set(self.layer_classes)
@@ -77,7 +77,7 @@ class SearchSpace:
 
     def _class_key(self, index: int, layer: Layer) -> tuple[object, ...]:
         pins = tuple(n for n, pin in enumerate(self.request.pins) if pin.covers(index))
-        return (layer, pins, self._trainings[index], self.contexts[index])
+        return (layer, pins, self._trainings[index], self.contexts[index], self._loads[index])
 
     def allows(self, axis: str, value: Any) -> bool:
         """True if pins and lists of values allow an axis value."""
