@@ -99,6 +99,8 @@ NAMES = (
     "data_duplicates",
     "data_sentences",
     "data_languages",
+    "data_peer",
+    "data_lengths",
     "data_same_bytes",
     "data_dry_run",
     "data_windows",
