@@ -29,6 +29,9 @@ def export_command(flags: dict[str, Any]) -> None:
     file = flags["plan_file"]
     if file is None:
         raise InputError("PLAN.json", "nothing", "a plan file", "plan export plan.json --to html")
+    if flags["launcher"] is not None and target not in WRITTEN:
+        allowed = f"nothing beside --to {target}; a framework's files: {', '.join(WRITTEN)}"
+        raise InputError("--launcher", flags["launcher"], allowed)
     if target in WRITTEN:
         from .frameworks.export_files import export_files
 

@@ -40,6 +40,7 @@ class Framework:
     as ``read`` knows them. ``write`` gives text by file name, ``launch`` the command that starts
     the run from them. ``layerwise``, where files say a strategy for each layer: the nearest plan
     that they say so, under the whole stack, and what changes; None where there is none.
+    ``by_node``: the launch line is for each node; False where one starts the ranks of all.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Framework:
     write: Callable[[ExportablePlan], Mapping[str, str]] | None = None
     launch: Callable[[ExportablePlan], str] | None = None
     layerwise: Layerwise | None = None
+    by_node: bool = True
 
     def settings(self, file: FrameworkFile, devices: int) -> tuple[Settings, FileKeys]:
         """Settings of a file for so many devices, and its keys as read."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -14,6 +14,7 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 
 NAME, PORT = "shardwright", 29500
+SCRIPT = "launch.sh"
 MOST_BYTES = 1_000_000
 """Of a config map, which holds 1 MiB with its keys."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of a container
@@ -35,24 +36,58 @@ def launch_files(plan: Plan, launcher: str) -> dict[str, str]:
         given = f"{launcher} for {len(groups)} device groups"
         raise InputError("--to", given, "a cluster of one group: nodes are alike", "html")
     (group,) = groups
-    files = {"plan.json": canonical_json(plan.to_document()), "launch.sh": _torchrun(group)}
-    size = len(files["plan.json"].encode())
+    files = {"plan.json": canonical_json(plan.to_document()), SCRIPT: _torchrun(group)}
+    start = NodeStart(group=group, files=tuple(files), arguments=("--steps", "STEPS"))
+    return files | start_files(files, start, launcher, "--to")
+
+
+class NodeStart(NamedTuple):
+    """What starts on each node: a script with files beside it.
+
+    ``arguments``: of the script where nobody types them.
+    """
+
+    group: DeviceGroup
+    files: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+
+def start_files(
+    files: Mapping[str, str], start: NodeStart, launcher: str, field: str
+) -> dict[str, str]:
+    """Files that start :data:`SCRIPT` on every node.
+
+    Args:
+        files: beside the script, itself among them.
+        start: names of the files, and the nodes.
+        launcher: one of :data:`LAUNCHERS`.
+        field: that names the launcher, for errors.
+
+    Raises:
+        InputError: more files than a config map holds.
+    """
+    size = sum(len(text.encode()) for text in files.values())
     if launcher == "k8s" and size > MOST_BYTES:
         allowed = f"a plan of at most {MOST_BYTES} bytes, which a config map holds"
-        raise InputError("--to", f"k8s for a plan of {size} bytes", allowed, "slurm")
-    return files | LAUNCHERS[launcher](group)
+        raise InputError(field, f"k8s for a plan of {size} bytes", allowed, "slurm")
+    return LAUNCHERS[launcher](start)
+
+
+def need_node(nodes: int) -> str:
+    """Lines of a script that end it where a node is not told which one it is."""
+    if nodes == 1:
+        return ""
+    return (
+        f': "${{NODE_RANK:?the number of this node, 0 to {nodes - 1}}}"\n'
+        ': "${HOST:?the address of node 0}"\n'
+    )
 
 
 def _torchrun(group: DeviceGroup) -> str:
     """The script of one node; arguments are those of the worker."""
     nodes, devices = group.nodes, group.devices_per_node
     where = ""
-    check = ""
     if nodes > 1:
-        check = (
-            f': "${{NODE_RANK:?the number of this node, 0 to {nodes - 1}}}"\n'
-            ': "${HOST:?the address of node 0}"\n'
-        )
         where = (
             f'  --nnodes {nodes} --node-rank "$NODE_RANK" \\\n'
             f'  --master-addr "$HOST" --master-port "${{PORT:-{PORT}}}" \\\n'
@@ -60,23 +95,25 @@ def _torchrun(group: DeviceGroup) -> str:
     return (
         "#!/bin/sh\n"
         "# Starts the ranks of one node: launch.sh [--steps N] [--data PATH] [--checkpoint DIR] …\n"
-        f"set -eu\n{check}"
+        f"set -eu\n{need_node(nodes)}"
         f"exec torchrun --nproc-per-node {devices} \\\n{where}"
         '  -m shardwright.executor.worker "$(dirname "$0")/plan.json" "$@"\n'
     )
 
 
-def _nothing_more(group: DeviceGroup) -> dict[str, str]:
+def _nothing_more(start: NodeStart) -> dict[str, str]:
     return {}
 
 
-def _slurm(group: DeviceGroup) -> dict[str, str]:
+def _slurm(start: NodeStart) -> dict[str, str]:
     """A batch script: one task a node, whose number is the node's rank."""
+    group = start.group
+    typed = " --steps N …" if start.arguments else ""
     kind = "cpus-per-task" if group.device == CPU else "gpus-per-node"
     return {
         "job.sbatch": (
             "#!/bin/bash\n"
-            "# From this folder, which all nodes share: sbatch job.sbatch --steps N …\n"
+            f"# From this folder, which all nodes share: sbatch job.sbatch{typed}\n"
             f"#SBATCH --job-name={NAME}\n"
             f"#SBATCH --nodes={group.nodes}\n"
             "#SBATCH --ntasks-per-node=1\n"
@@ -86,19 +123,20 @@ def _slurm(group: DeviceGroup) -> dict[str, str]:
             'HOST=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
             "export HOST\n"
             "srun --kill-on-bad-exit=1 sh -c "
-            '\'NODE_RANK=$SLURM_NODEID exec sh ./launch.sh "$@"\' launch.sh "$@"\n'
+            f'\'NODE_RANK=$SLURM_NODEID exec sh ./{SCRIPT} "$@"\' {SCRIPT} "$@"\n'
         )
     }
 
 
-def _kubernetes(group: DeviceGroup) -> dict[str, str]:
+def _kubernetes(start: NodeStart) -> dict[str, str]:
     """A headless service and an indexed job: they need no operator in the cluster."""
+    group = start.group
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     container = {
         "name": "ranks",
         "image": "IMAGE",
-        "workingDir": "/plan",
-        "command": ["sh", "/plan/launch.sh", "--steps", "STEPS"],
+        "workingDir": "/plan" if start.arguments else "WORKDIR",
+        "command": ["sh", f"/plan/{SCRIPT}", *start.arguments],
         "env": [
             {"name": "HOST", "value": f"{NAME}-0.{NAME}"},
             {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": index}}},
@@ -141,12 +179,18 @@ def _kubernetes(group: DeviceGroup) -> dict[str, str]:
             "template": {"spec": pod},
         },
     }
-    told = (
-        "# Put an image with shardwright[run] for IMAGE and a number for STEPS, then:\n"
-        f"# kubectl create configmap {NAME}-plan --from-file=plan.json --from-file=launch.sh\n"
+    told = "# Put the image of the framework for IMAGE, its scripts' folder for WORKDIR, then:\n"
+    if start.arguments:
+        told = "# Put an image with shardwright[run] for IMAGE and a number for STEPS, then:\n"
+    told += (
+        f"# kubectl create configmap {NAME}-plan {_from_files(start.files)}\n"
         "# kubectl apply -f job.yaml\n"
     )
     return {"job.yaml": told + yaml.safe_dump_all([service, job], sort_keys=False)}
+
+
+def _from_files(names: Iterable[str]) -> str:
+    return " ".join(f"--from-file={name}" for name in names)
 
 
 def _resource(group: DeviceGroup) -> str:
@@ -156,7 +200,7 @@ def _resource(group: DeviceGroup) -> str:
     return "amd.com/gpu" if device(group.device).family.startswith("MI") else "nvidia.com/gpu"
 
 
-LAUNCHERS: Mapping[str, Callable[[DeviceGroup], dict[str, str]]] = {
+LAUNCHERS: Mapping[str, Callable[[NodeStart], dict[str, str]]] = {
     "torchrun": _nothing_more,
     "slurm": _slurm,
     "k8s": _kubernetes,

@@ -25,11 +25,14 @@ def print_imported(out: Console, read: ImportedPlan, path: str) -> None:
         out.print(f"change nothing here: {shown}{rest}", overflow="fold")
 
 
-def print_exported(out: Console, made: ExportedPlan, folder: str) -> None:
-    """Print the files, the launch line and what was lost."""
-    names = ", ".join(made.files)
+def print_exported(
+    out: Console, made: ExportedPlan, folder: str, started: tuple[str, ...] = ()
+) -> None:
+    """Print the files, the launch line and what was lost; ``started`` start it on every node."""
+    names = ", ".join((*made.files, *started))
     out.print(f"{made.framework.title}: wrote {names} in {folder}")
-    out.print(f"start on each node: {made.launch}", overflow="fold")
+    where = "start on each node" if made.framework.by_node else "start"
+    out.print(f"{where}: {made.launch}", overflow="fold")
     if made.unsaid:
         out.print(f"left to the script: {', '.join(made.unsaid)}")
     if not made.lost:

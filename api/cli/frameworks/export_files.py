@@ -11,6 +11,8 @@ from ..output import emit, write_file
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ...frameworks.export_plan import ExportedPlan
+
 
 def export_files(flags: dict[str, Any]) -> None:
     """Write a framework's files, and say what they cannot.
@@ -30,16 +32,30 @@ def export_files(flags: dict[str, Any]) -> None:
     inputs = document.inputs(Inputs(**typed_inputs(flags)))
     stack, measured, _ = plan_pricing(document.plan, inputs)
     made = export_plan(document.plan, stack, measured, framework)
+    started = _start_files(made, flags["launcher"])
     folder.mkdir(exist_ok=True)
-    for name, text in made.files.items():
+    for name, text in {**made.files, **started}.items():
         write_file(str(folder / name), text)
 
     def show(out: Console) -> None:
         from ...terminal.frameworks import print_exported
 
-        print_exported(out, made, str(folder))
+        print_exported(out, made, str(folder), tuple(started))
 
-    emit(made.to_document(), flags["json_target"], show)
+    document = made.to_document() | ({"launch_files": started} if started else {})
+    emit(document, flags["json_target"], show)
+
+
+def _start_files(made: ExportedPlan, launcher: str | None) -> dict[str, str]:
+    from ...launch_files.framework_script import framework_launch_files
+
+    if launcher is None:
+        return {}
+    if not made.framework.by_node:
+        allowed = f"no --launcher: {made.framework.title} starts the ranks of all nodes itself"
+        raise InputError("--launcher", launcher, allowed)
+    group = made.plan.cluster.groups[0]
+    return framework_launch_files(made.launch, made.files, group, launcher)
 
 
 def files_folder(flags: dict[str, Any]) -> Path:

@@ -102,6 +102,8 @@ def _targets() -> Iterable[str]:
                       "accelerate, galvatron or verl, the files that it reads."),
     click.option("--out", type=OutputFileParam(), metavar="FILE|DIR",
                  help="Where to write it (default: beside the plan)."),
+    click.option("--launcher", metavar="L",
+                 help="Files that start a framework's run on every node: torchrun, slurm, k8s."),
     click.option("--losses", type=InputFileParam(), metavar="losses.csv",
                  help="Also draw the losses of a run (those of plan --execute are in its report)."),
     FILE_OPTIONS,

@@ -22,6 +22,7 @@ FRAMEWORK = Framework(
     main_file=CONFIG_FILE,
     write=write,
     launch=launch,
+    by_node=False,  # Ray starts them
 )
 
 __all__ = ["FRAMEWORK"]
