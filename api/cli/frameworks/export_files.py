@@ -42,8 +42,8 @@ def export_files(flags: dict[str, Any]) -> None:
 
         print_exported(out, made, str(folder), tuple(started))
 
-    document = made.to_document() | ({"launch_files": started} if started else {})
-    emit(document, flags["json_target"], show)
+    answer = made.to_document() | ({"launch_files": started} if started else {})
+    emit(answer, flags["json_target"], show)
 
 
 def _start_files(made: ExportedPlan, launcher: str | None) -> dict[str, str]:
