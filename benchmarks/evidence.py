@@ -46,6 +46,7 @@ NAMES = (
     "expert_requests",
     "stack_answers",
     "frameworks",
+    "framework_parsers",
     "diagnose_size",
     "agents",
     "heterogeneous_clusters",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....spec.cluster.stack_spec import StackSpec
 from ..said_techniques import WHOLE_OFFLOAD, without_techniques
 
@@ -9,5 +11,12 @@ UNSAID_TECHNIQUES = ("compile",)
 
 
 def narrow(stack: StackSpec) -> StackSpec:
-    """The stack without the techniques that no key says."""
-    return without_techniques(stack, UNSAID_TECHNIQUES, WHOLE_OFFLOAD)
+    """The stack without the techniques that no key says, and replicas of rings.
+
+    A ring that shards alone has a ``dp_shard_size`` of 1, which ``ParallelismConfig`` refuses
+    beside replicas; larger ones are left out with it.
+    """
+    rings = tuple(kind for kind in stack.limits.context_shard if kind != "hsdp")
+    limits = replace(stack.limits, context_shard=rings)
+    narrowed = replace(stack, limits=limits)
+    return without_techniques(narrowed, UNSAID_TECHNIQUES, WHOLE_OFFLOAD)

@@ -49,11 +49,9 @@ def deepspeed_document(plan: ExportablePlan) -> dict[str, Any]:
 
 def _zero(plan: ExportablePlan) -> dict[str, Any]:
     level, _, degree = plan.shard.partition(":")
-    zero: dict[str, Any] = {"stage": 3 if level in ("hsdp", "hpz") else int(level[-1])}
+    zero: dict[str, Any] = {"stage": 3 if level == "hpz" else int(level[-1])}
     if level == "hpz":
         zero["zero_hpz_partition_size"] = int(degree)
-    elif level == "hsdp":
-        zero["mics_shard_size"] = int(degree)
     offload = plan.strategy.techniques.get("cpu_offload")
     if offload is not None:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
