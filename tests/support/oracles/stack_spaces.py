@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from oracles.brute_force import Space, every_strategy, simulator_of
@@ -20,6 +21,15 @@ from shardwright.spec.plan.layer_cuts import cuts
 from shardwright.spec.plan.plan import Plan
 from shardwright.spec.plan.uniform_strategy import applicable_strategy
 from shardwright.spec.rules.stack_limits import stack_plan_violations
+from shardwright.spec.strategy import LayerStrategy
+
+
+def _strategies(width: int) -> Iterator[LayerStrategy]:
+    """Every strategy, and those that keep results by name, which some stacks search."""
+    for strategy in every_strategy(width):
+        yield strategy
+        if strategy.recompute == "selective":
+            yield replace(strategy, recompute="selective-ops")
 
 
 def every_plan(space: Space) -> Iterator[Plan]:
@@ -32,7 +42,7 @@ def every_plan(space: Space) -> Iterator[Plan]:
             range(1, devices // width + 1), range(1, len(layers) + 1)
         ):
             for boundaries in cuts(space.stack.limits.layer_cut, is_block, kind, stages, chunks):
-                for count, strategy in itertools.product(divisors(batch), every_strategy(width)):
+                for count, strategy in itertools.product(divisors(batch), _strategies(width)):
                     if strategy.cp > 1 or strategy.ulysses:  # sequences here are short
                         continue
                     taken = tuple(applicable_strategy(layer, strategy) for layer in layers)
