@@ -11,7 +11,7 @@ PYTHON = re.compile(
     re.M,
 )
 COMMENT = re.compile(r"#[^\n]*")
-TEXT = re.compile(r"(\"{3}|'{3})(?:\\.|(?!\1).)*\1", re.S)
+TEXT = re.compile(r"(\"{3}|'{3})(?:[^\\]|\\.)*?\1", re.S)
 """Documentation of a module, whose examples import what it does not."""
 QUOTED = re.compile(r"(?:#include\s*|from\s+|import\s+|require\()[\"']([./\w-]+)[\"']")
 """Files of C, JavaScript and TypeScript."""

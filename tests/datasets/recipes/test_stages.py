@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,10 @@ def test_a_result_leaves_no_work_behind(tmp_path: Path) -> None:
         "data.json", "documents.npz", "tokens-00000.npy"
     ]  # fmt: skip
     assert document["files"].keys() == {"documents.npz", "tokens-00000.npy"}
+
+
+def test_a_text_without_an_end_is_read_in_time() -> None:
+    text = "import a\nx = '''" + "\\\\n " * 20_000
+    start_s = time.process_time()
+    assert named_files("b.py", text, ["a.py", "b.py"]) == ["a.py"]
+    assert time.process_time() - start_s < 5.0
