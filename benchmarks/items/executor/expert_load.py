@@ -31,7 +31,7 @@ SEQ_LEN, TOKENS, BLOCKS, EXPONENT = 64, 1024, 2, 1.0
 ROUNDS, STEPS = 5, 2
 KNOWN_WITHIN, EVEN_BEYOND = 0.15, 0.25
 RANKS = NODES * RANKS_PER_NODE
-RATES_BYTES_PER_S = (20e6, 5e6)
+RATES_BYTES_PER_S = (16e6, 4e6)
 """Inside a node and between nodes: slow enough that links are most of the step."""
 MOE = Moe(experts=8, topk=2, ffn=32)
 

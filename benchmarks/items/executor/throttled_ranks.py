@@ -85,7 +85,7 @@ CASES = (*CASES, _in_chunks(PLAIN))
 WITHOUT = {
     "compile": "it changes kernels alone, which no link slows",
     "address_plan": "it moves nothing between ranks",
-    "gradient_windows": "what windows gain beside sums at the end is an item that is not built",
+    "gradient_windows": "what windows gain over sums at the end is in expert_pipelining_ranks",
 }
 """Techniques that run and have no plan here, and why."""
 
