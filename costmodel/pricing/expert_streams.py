@@ -78,6 +78,13 @@ class PricedChunks(NamedTuple):
         return exposed_s + (self.slowdown - 1.0) * min(hidden_s, products_s)
 
 
+class PlacedChunks(NamedTuple):
+    """Chunks of a pass, and the seconds of the pass before their first exchange."""
+
+    start_s: float
+    priced: PricedChunks
+
+
 class ExpertStreams:
     """Seconds of a pass's chunks by stage, until the last has come back."""
 

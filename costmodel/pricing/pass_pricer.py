@@ -25,7 +25,7 @@ from .costs import (
     TechniqueSeconds,
     TermSeconds,
 )
-from .expert_streams import ExpertStreams, PricedChunks
+from .expert_streams import ExpertStreams, PlacedChunks, PricedChunks
 from .machine import Machine
 from .overlap import ChunkPipeline, exposed_over_kernels, exposed_over_product
 
@@ -164,6 +164,23 @@ class PassPricer:
         if chunks.ended is None:
             return seconds
         return chunks.ended.exposed_s(seconds) - chunks.ended.exposed_s()
+
+    def placed_chunks(self, lowered: LoweredPass) -> list[PlacedChunks]:
+        """Experts' chunks of a pass where they begin, those of a recomputed forward first."""
+        chunks, found = _ExpertChunks(self._prices), list[PlacedChunks]()
+        clock_s = start_s = 0.0
+        launch_s = self._prices.launch_s if self._prices.machine.is_cpu else 0.0
+        inside, ended = False, chunks.ended
+        for entry, seconds, _ in self._exposed_entries(lowered, chunks):
+            overlap = self._overlap(entry)
+            was_inside, inside = inside, overlap is not None and overlap.beside == "experts"
+            start_s = clock_s if inside and not was_inside else start_s
+            if chunks.ended is not ended and chunks.ended is not None:
+                ended = chunks.ended
+                found.append(PlacedChunks(start_s, ended))
+            if overlap is None or overlap.beside != "pass":
+                clock_s += seconds + (launch_s if isinstance(entry.work, Kernel) else 0.0)
+        return found
 
     def exchanges(self, lowered: LoweredPass) -> Iterator[tuple[Collective, float]]:
         """Collectives beside all kernels of a pass, with their undisturbed seconds."""
