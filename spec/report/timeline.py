@@ -259,4 +259,4 @@ def _stream_from_label(rank: int, label: str) -> Stream:
     kind, _, name = label.partition(" ")
     if kind not in STREAM_KINDS:
         raise ValueError(f"unknown stream {label!r}")
-    return Stream(rank=rank, kind=kind, name=name)  # type: ignore[arg-type]
+    return Stream(rank=rank, kind=kind, name=name)
