@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .sharding.fsdp_unit import FsdpUnit
     from .sharding.param_groups import UnitShape
     from .symbolic.layer_shape import LayerShape
+    from .technique_spans import LaneSpans, PricedPass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,8 @@ class TechniquePrice:
             or with parameters fetched before each gather (:func:`with_fetched_parameters`).
         may_hide: True for decisions whose tensor-parallel collectives are priced as showing and
             may hide in full, by how much nobody measured: the interval of a step reaches there.
+        spans: what a timeline shows of a layer's pass on lanes of the technique's own, each in
+            order and inside the layer's seconds; no price depends on it.
         program: of a technique whose values stand in programs; the hooks above are then not called.
     """
 
@@ -126,6 +129,7 @@ class TechniquePrice:
     lowered_layer: Callable[[LayerSegment, LayerShape, LowerLayer], LayerAddition] | None = None
     unit: Callable[[UnitShape, FsdpUnit], FsdpUnit] | None = None
     may_hide: Callable[[LayerStrategy], bool] | None = None
+    spans: Callable[[PricedPass], LaneSpans] | None = None
     program: ProgramPrice | None = None
 
     @property

@@ -209,7 +209,9 @@ MAX_TRACE_SPANS = 60_000
 def step_trace(simulated: Simulated) -> dict[str, Any] | str:
     """Timeline of the step, or the reason why a page has none."""
     try:
-        timeline = simulated_timeline(simulated.simulation, simulated.simulator)
+        timeline = simulated_timeline(
+            simulated.simulation, simulated.simulator, most_spans=MAX_TRACE_SPANS
+        )
     except InputError as error:
         return f"no timeline: {error}"
     if len(timeline.spans) > MAX_TRACE_SPANS:

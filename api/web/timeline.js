@@ -20,7 +20,7 @@
       last = Math.max(last, span.start + span.dur);
     }
     const found = [...rows.entries()].map(([key, row]) => {
-      const name = (names.get(key) || "").replace(/^communication |^(\w+) (?=\1$)/, "");
+      const name = (names.get(key) || "").replace(/^communication |^technique |^(\w+) (?=\1$)/, "");
       row.label = "stage " + row.pid + " " + name;
       row.spans.sort((a, b) => a.start - b.start);
       for (const span of row.spans) span.start -= first;

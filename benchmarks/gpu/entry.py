@@ -142,3 +142,10 @@ def collected(sizes: Sizes, folder: Path = FAMILIES) -> Iterator[Entry]:
     later = f"{sizes.activations[-1][0]} x" if len(sizes.activations) > 1 else None
     yield from (e for e in entries if later is None or not e.case.startswith(later))
     yield from (e for e in entries if later is not None and e.case.startswith(later))
+
+
+def unjudged_families(sizes: Sizes) -> list[str]:
+    """Families of which no row is judged, in order."""
+    entries = [*collected(sizes)]
+    judged = {entry.family for entry in entries if entry.judged}
+    return list(dict.fromkeys(e.family for e in entries if e.family not in judged))

@@ -17,6 +17,7 @@ SEVERAL = {
         "unmeasured, runs on >= 2 GPUs, where copies and kernels overlap"
     ),
     "links between GPUs, alone and together": "unmeasured, runs on >= 2 GPUs",
+    "exchanges of experts' rows, flat and by node, in chunks": "unmeasured, runs on >= 2 GPUs",
     "predicted against measured on several GPUs": (
         "unmeasured, runs on >= 2 GPUs; see `published` for runs of others"
     ),
@@ -30,16 +31,20 @@ def newest_report(folder: Path = REPORTS) -> Path | None:
     return reports[-1] if reports else None
 
 
-def to_results(path: Path | None, claims: Sequence[tuple[str, str]]) -> Evidence:
+def to_results(
+    path: Path | None, claims: Sequence[tuple[str, str]], families: Sequence[str] = ()
+) -> Evidence:
     """The rows and tables of a report.
 
     Args:
         path: of a ``report.json``; None where there is none.
         claims: name and target of everything that a report judges.
+        families: of kernels that no claim names: what is not measured of them is said, too.
     """
     several = [unmeasured(name, why) for name, why in SEVERAL.items()]
     if path is None:
         rows = [Row(name=n, figure=NO_REPORT, target=t, outcome="UNMEASURED") for n, t in claims]
+        rows += [unmeasured(_row_of(family), NO_REPORT) for family in families]
         return Evidence(rows=[*rows, *several])
     report = json.loads(path.read_text(encoding="utf-8"))
     if report["reduced"]:
@@ -52,8 +57,18 @@ def to_results(path: Path | None, claims: Sequence[tuple[str, str]]) -> Evidence
         )
         for name, t in claims
     ]
+    measured = parts.get("kernels", {}).get("rows", {})
+    rows += [
+        unmeasured(_row_of(family), "not in the report")
+        for family in families
+        if not any(key.startswith(f"{family} ") for key in measured)
+    ]
     tables = [Table(**table) for part in parts.values() for table in part["tables"]]
     return Evidence(rows=[_about(path, report), *rows, *several], tables=[*tables, *_gaps(parts)])
+
+
+def _row_of(family: str) -> str:
+    return f"kernels of the family {family}"
 
 
 def _about(path: Path, report: dict[str, Any]) -> Row:

@@ -64,14 +64,25 @@ class PricedChunks(NamedTuple):
     each: ChunkSeconds
     slowdown: float
 
+    @property
+    def products_s(self) -> float:
+        """Seconds of the products of all chunks."""
+        return self.chunks * (self.each.experts + self.each.weights)
+
     def exposed_s(self, window_s: float = 0.0) -> float:
         """Seconds that they take beyond their products, with other work in their window."""
-        chunks, each = self.chunks, self.each
-        products_s = chunks * (each.experts + each.weights)
+        chunks, each, products_s = self.chunks, self.each, self.products_s
         exchanges_s = chunks * (each.dispatch + each.gather + each.scatter + each.combine)
         exposed_s = pipelined_s(chunks, each, window_s) - products_s
         hidden_s = max(0.0, exchanges_s + window_s - exposed_s)
         return exposed_s + (self.slowdown - 1.0) * min(hidden_s, products_s)
+
+
+class PlacedChunks(NamedTuple):
+    """Chunks of a pass, and the seconds of the pass before their first exchange."""
+
+    start_s: float
+    priced: PricedChunks
 
 
 class ExpertStreams:

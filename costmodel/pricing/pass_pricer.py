@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple, Protocol
 
 from ...spec.cluster.stack_spec import StackSpec
@@ -11,7 +11,7 @@ from ...spec.report.work_items import Collective, Kernel
 from ..kernel_latency.profile_table import Latency
 from ..symbolic.lowered_pass import LoweredPass
 from ..symbolic.tape import TapeEntry, WorkItem
-from ..symbolic.work_overlap import WorkOverlap
+from ..symbolic.work_overlap import ExpertStage, WorkOverlap
 from .collectives import crossed_levels
 from .costs import (
     EXPOSED_EP,
@@ -25,7 +25,7 @@ from .costs import (
     TechniqueSeconds,
     TermSeconds,
 )
-from .expert_streams import ExpertStreams, PricedChunks
+from .expert_streams import ExpertStreams, PlacedChunks, PricedChunks
 from .machine import Machine
 from .overlap import ChunkPipeline, exposed_over_kernels, exposed_over_product
 
@@ -80,22 +80,34 @@ class _ExpertChunks:
         """The last chunks that have all come back."""
         return self._streams.ended
 
-    def exposed_s(self, work: WorkItem, seconds: float, overlap: WorkOverlap) -> float:
-        """Seconds of an item on the stream of products; the last one has all that is exposed."""
+    def exposed_s(
+        self, work: WorkItem, seconds: float, overlap: WorkOverlap, following: Iterable[TapeEntry]
+    ) -> float:
+        """Seconds of an item on the stream of products; the last combine has all that is exposed.
+
+        Weights' gradients of the last chunk follow it, and are beside it all the same.
+        """
         prices, stage = self._prices, overlap.stage
         if isinstance(work, Kernel):
-            launch_s = prices.launch_s if prices.machine.is_cpu else 0.0
-            self._streams.add(stage, seconds + launch_s)
+            if not overlap.trails:
+                self._add_kernel(stage, seconds)
             return seconds if stage in ("experts", "weights") else 0.0
         self._streams.add(stage, seconds + prices.wait_s)
         crossed = crossed_levels(work.ranks, work.stride, prices.machine)
         self._levels[stage in ("gather", "scatter")].update(c.level.level for c in crossed)
         if stage != "combine" or overlap.chunk < overlap.chunks - 1:
             return 0.0
+        for entry in takewhile(lambda e: e.overlap is not None and e.overlap.trails, following):
+            if isinstance(entry.work, Kernel):
+                self._add_kernel("weights", prices.kernel(entry.work).time_s)
         outer, inner = self._levels
         self._levels = (set(), set())
         slowdown = 1.0 if prices.machine.is_cpu else prices.stack.overlap_slowdown
         return self._streams.exposed_s(overlap.chunks, bool(outer & inner), slowdown)
+
+    def _add_kernel(self, stage: ExpertStage, seconds: float) -> None:
+        prices = self._prices
+        self._streams.add(stage, seconds + (prices.launch_s if prices.machine.is_cpu else 0.0))
 
 
 class PassPricer:
@@ -152,6 +164,23 @@ class PassPricer:
         if chunks.ended is None:
             return seconds
         return chunks.ended.exposed_s(seconds) - chunks.ended.exposed_s()
+
+    def placed_chunks(self, lowered: LoweredPass) -> list[PlacedChunks]:
+        """Experts' chunks of a pass where they begin, those of a recomputed forward first."""
+        chunks, found = _ExpertChunks(self._prices), list[PlacedChunks]()
+        clock_s = start_s = 0.0
+        launch_s = self._prices.launch_s if self._prices.machine.is_cpu else 0.0
+        inside, ended = False, chunks.ended
+        for entry, seconds, _ in self._exposed_entries(lowered, chunks):
+            overlap = self._overlap(entry)
+            was_inside, inside = inside, overlap is not None and overlap.beside == "experts"
+            start_s = clock_s if inside and not was_inside else start_s
+            if chunks.ended is not ended and chunks.ended is not None:
+                ended = chunks.ended
+                found.append(PlacedChunks(start_s, ended))
+            if overlap is None or overlap.beside != "pass":
+                clock_s += seconds + (launch_s if isinstance(entry.work, Kernel) else 0.0)
+        return found
 
     def exchanges(self, lowered: LoweredPass) -> Iterator[tuple[Collective, float]]:
         """Collectives beside all kernels of a pass, with their undisturbed seconds."""
@@ -214,7 +243,8 @@ class PassPricer:
             latency = prices.kernel(work) if isinstance(work, Kernel) else prices.collective(work)
             seconds = latency.time_s
             if overlap is not None and overlap.beside == "experts":
-                seconds = chunks.exposed_s(work, seconds, overlap)
+                following = islice(lowered.entries, number + 1, None)
+                seconds = chunks.exposed_s(work, seconds, overlap, following)
             elif isinstance(work, Kernel):
                 pipeline.compute(seconds)
                 product_s, overlapped_s = (seconds if work.term == "matmul" else 0.0), 0.0
@@ -223,7 +253,7 @@ class PassPricer:
                 if overlap is None:
                     pass
                 elif overlap.beside == "following":
-                    following = lowered.entries[number + 1 :]
+                    following = islice(lowered.entries, number + 1, None)
                     seconds = self._exposed_over_next(seconds, following, overlap.kernels)
                 elif overlap.beside == "gathered":
                     seconds = pipeline.gather(seconds, overlap.chunk)
@@ -246,7 +276,7 @@ class PassPricer:
         return exposed_over_kernels(seconds, work_s, self._prices.stack.overlap_slowdown)
 
     def _exposed_over_next(
-        self, seconds: float, following: tuple[TapeEntry, ...], count: int
+        self, seconds: float, following: Iterable[TapeEntry], count: int
     ) -> float:
         """Exposed seconds of a collective beside so many of the following kernels."""
         prices = self._prices

@@ -25,6 +25,7 @@ from ..symbolic.tape import WorkItem
 from .collective_pricer import CollectivePricer
 from .collectives import outermost_level
 from .costs import GatherCost, PassCost, ReduceCost, TrafficCost, UnitCost
+from .expert_streams import PlacedChunks
 from .host_rates import both_ways_slowdown
 from .kernel_pricer import KernelPricer
 from .machine import Machine
@@ -185,6 +186,10 @@ class Pricer:
     def window_s(self, lowered: LoweredPass, seconds: float) -> float:
         """Seconds added by other work between the exchanges of a backward's chunks."""
         return self._pass_pricer.window_s(lowered, seconds)
+
+    def placed_chunks(self, lowered: LoweredPass) -> list[PlacedChunks]:
+        """Experts' chunks of a pass where they begin, those of a recomputed forward first."""
+        return self._pass_pricer.placed_chunks(lowered)
 
     def exchange_s(self, passes: tuple[LoweredPass, ...], levels: frozenset[LevelName]) -> float:
         """Seconds of collectives beside all kernels of a layer's passes, over such levels."""

@@ -21,6 +21,7 @@ from ..pricing.pricer import Pricer
 from ..sharding.fsdp_unit import FsdpUnit
 from ..symbolic.lane_work import Begins, Lane, LaneWorks
 from ..symbolic.lowered_pass import LoweredPass
+from ..technique_spans import LaneSpans
 from .both_ways import with_both_ways
 
 
@@ -46,7 +47,8 @@ class LayerSlot(NamedTuple):
     ``fetched_s`` of the copies come from or go to the host, for the technique ``fetched_by``.
     ``hides_gather``: beside the layer before; ``hides_reduction``: beside the next one. ``lanes``:
     techniques' work beside it. ``exchange_s``: of experts' exchanges beside its kernels, over a
-    link level of sharding traffic, with which they take turns.
+    link level of sharding traffic, with which they take turns. ``spans``: what its techniques show
+    in a timeline.
     """
 
     cost: PassCost
@@ -59,6 +61,7 @@ class LayerSlot(NamedTuple):
     hides_reduction: bool = False
     lanes: tuple[LaneSlot, ...] = ()
     exchange_s: float = 0.0
+    spans: LaneSpans = ()
 
     def exchanging_s(self, slowdown: float) -> float:
         """Seconds of its exchanges on the wire, beside its kernels."""

@@ -26,6 +26,7 @@ from ..pricing.overlap import slowed
 from ..pricing.pricer import Pricer
 from .lane_clocks import LaneClocks, PlacedLaneWork
 from .layer_slots import LayerSlot, layer_slots
+from .own_spans import with_own_spans
 from .window_slots import with_windows
 
 PASS_TERMS = (*TERMS, "exposed_dp")
@@ -33,13 +34,17 @@ ELEMENTWISE, EXPOSED_DP = PASS_TERMS.index("elementwise"), PASS_TERMS.index("exp
 
 
 class PassSegment(NamedTuple):
-    """A piece of a pass on one stream, from its start, for timelines."""
+    """A piece of a pass on one stream, from its start, for timelines.
+
+    ``own``: on a lane of a technique, beside the term that counts it.
+    """
 
     stream: str
     name: str
     start_s: float
     duration_s: float
     term: str
+    own: bool = False
 
 
 @dataclass(slots=True)
@@ -93,6 +98,8 @@ def pass_time(chunk: StageChunk, kind: PassKind, pricer: Pricer, detail: bool = 
     if kind.last and not kind.forward and waits(chunk):
         slots = with_windows(slots, chunk, numbers, kind, pricer)
     names = _names(chunk, numbers, kind) if detail else []
+    if detail:
+        slots = with_own_spans(slots, chunk, numbers, kind, pricer)
     if any(slot.lanes for slot in slots):
         return lanes_time(slots, pricer.stack.overlap_slowdown, names)
     if not (pricer.hides_sharding or any(slot.overlaps for slot in slots)):
@@ -239,7 +246,7 @@ def _add_collective(
 def _add_compute(
     segments: list[PassSegment], name: str, slot: LayerSlot, start_s: float, stretch: float
 ) -> float:
-    """A layer's terms in turn; collectives inside layers on their own streams."""
+    """A layer's terms in turn; collectives inside layers, and techniques, on their own streams."""
     clock_s = start_s
     terms = [*zip(TERMS, slot.cost.terms_s, strict=True)]
     terms[TECHNIQUE : TECHNIQUE + 1] = slot.technique_s
@@ -249,4 +256,7 @@ def _add_compute(
         stream = term.removeprefix("exposed_") if term.startswith("exposed_") else "compute"
         segments.append(PassSegment(stream, name, clock_s, seconds * stretch, term))
         clock_s += seconds * stretch
+    for span in slot.spans:
+        place = start_s + span.start_s * stretch, span.duration_s * stretch
+        segments.append(PassSegment(span.lane, f"{name} {span.name}", *place, span.term, own=True))
     return clock_s

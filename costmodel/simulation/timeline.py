@@ -2,12 +2,13 @@
 
 Passes are shown term by term for each layer where that gives a readable number of spans, and
 otherwise as one span per term for the whole pass. Sharding traffic and lanes are cut where they
-change from exposed to overlapped.
+change from exposed to overlapped. What techniques show of a layer stands beside its terms, on
+streams of its own, as long as there are not too many spans.
 """
 
 from __future__ import annotations
 
-from ...spec.report.overlap import cut, overlapped_term, union
+from ...spec.report.overlap import EXPOSED, cut, overlapped_term, union
 from ...spec.report.timeline import Flow, Span, Stream, StreamKind, Timeline
 from ...spec.schedules.passes import Pass
 from ..lowering.stage_passes import ConcurrentPasses, PassKind, concurrent_groups, kind_of
@@ -32,17 +33,29 @@ STREAMS: dict[str, StreamKind] = {
 }
 IN_LAYERS = ("compute", "tp", "cp", "ep")
 """Streams whose work never runs beside another of a layer."""
+PassSegments = dict[ConcurrentPasses, list[PassSegment]]
 
 
-def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline:
-    """The timeline of a simulation; a span's rank is its stage's number."""
+def simulated_timeline(
+    simulation: Simulation, simulator: Simulator, most_spans: int = MAX_DETAILED_SPANS
+) -> Timeline:
+    """The timeline of a simulation; a span's rank is its stage's number.
+
+    Args:
+        simulation: of a plan.
+        simulator: that made it.
+        most_spans: with more of them, techniques' own lanes are left out.
+    """
     detail = _span_count(simulation) <= MAX_DETAILED_SPANS
     spans: list[Span] = []
     firsts: dict[tuple[bool, int, int], tuple[int, int]] = {}
-    for run in simulation.stages:
-        segments = {
-            kinds: _segments(simulation, simulator, run, kinds, detail) for kinds in run.counts
-        }
+    by_stage = [
+        {kinds: _segments(simulation, simulator, run, kinds, detail) for kinds in run.counts}
+        for run in simulation.stages
+    ]
+    if _segment_count(simulation, by_stage) > most_spans:
+        by_stage = [_without_own(segments) for segments in by_stage]
+    for run, segments in zip(simulation.stages, by_stage, strict=True):
         last = max(item.micro_batch for item in run.order)
         starts = iter(run.starts_s)
         for items in concurrent_groups(run.order):
@@ -60,10 +73,24 @@ def simulated_timeline(simulation: Simulation, simulator: Simulator) -> Timeline
     return Timeline(origin="simulated", spans=tuple(spans), flows=_flows(firsts, spans))
 
 
+def _segment_count(simulation: Simulation, by_stage: list[PassSegments]) -> int:
+    """Spans of all passes."""
+    return sum(
+        count * len(segments[kinds])
+        for run, segments in zip(simulation.stages, by_stage, strict=True)
+        for kinds, count in run.counts.items()
+    )
+
+
+def _without_own(segments: PassSegments) -> PassSegments:
+    return {kinds: [s for s in pieces if not s.own] for kinds, pieces in segments.items()}
+
+
 def _last_before(spans: list[Span], first: int, output_s: float) -> int:
     """The last span of a pass that its message waits for."""
     latest_s = output_s * (1 + ROUNDING)
-    return max((n for n in range(first, len(spans)) if spans[n].end_s <= latest_s), default=first)
+    numbers = (n for n in range(first, len(spans)) if spans[n].stream.kind != "technique")
+    return max((n for n in numbers if spans[n].end_s <= latest_s), default=first)
 
 
 def _span_count(simulation: Simulation) -> int:
@@ -97,19 +124,33 @@ def _segments(
 
 
 def _cut(segments: list[PassSegment]) -> list[PassSegment]:
-    """Pieces of a pass, those of traffic and lanes cut into exposed and overlapped parts."""
-    busy = union((s.start_s, s.start_s + s.duration_s) for s in segments if s.stream in IN_LAYERS)
+    """Pieces of a pass, those of traffic and lanes cut into exposed and overlapped parts.
+
+    Traffic on a technique's own lanes is cut by its other spans.
+    """
+    kept = [s for s in segments if _is_work(s)]
+    busy, own_busy = (
+        union((s.start_s, s.start_s + s.duration_s) for s in kept if s.own == own)
+        for own in (False, True)
+    )
     pieces: list[PassSegment] = []
     for segment in segments:
-        if segment.stream in IN_LAYERS:
+        if _is_work(segment):
             pieces.append(segment)
             continue
         whole = (segment.start_s, segment.start_s + segment.duration_s)
-        for start_s, end_s, is_overlapped in cut(whole, busy):
+        for start_s, end_s, is_overlapped in cut(whole, own_busy if segment.own else busy):
             term = overlapped_term(segment.term) if is_overlapped else segment.term
             part = segment._replace(start_s=start_s, duration_s=end_s - start_s, term=term)
             pieces.append(part)
     return pieces
+
+
+def _is_work(segment: PassSegment) -> bool:
+    """True for what traffic and lanes may hide beside."""
+    if segment.own:
+        return not segment.term.startswith(EXPOSED)
+    return segment.stream in IN_LAYERS
 
 
 def _letter(kind: PassKind) -> str:
@@ -122,7 +163,9 @@ def _spans(
     numbers = " + ".join(str(item.micro_batch) for item in items)
     return [
         Span(
-            stream=Stream(rank=stage, kind=STREAMS[s.stream], name=s.stream),
+            stream=Stream(
+                rank=stage, kind="technique" if s.own else STREAMS[s.stream], name=s.stream
+            ),
             name=f"{s.name} mb {numbers}",
             start_s=start_s + s.start_s,
             duration_s=s.duration_s,

@@ -28,6 +28,11 @@ class WorkOverlap(NamedTuple):
     chunk: int = 0
     stage: ExpertStage = "experts"
 
+    @property
+    def trails(self) -> bool:
+        """True for the last chunk's gradients of weights, which follow its way back."""
+        return self.stage == "weights" and self.chunk == self.chunks - 1
+
 
 BESIDE_PASS = WorkOverlap("pass")
 

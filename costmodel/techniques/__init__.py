@@ -2,7 +2,7 @@
 
 Enters: a layer's strategy, shapes, stack and states.
 Leaves: one ``TechniquePrice`` each, in the tuple ``TECHNIQUES``.
-Imports: ``costmodel.{technique, sharding, symbolic}``, ``spec``.
+Imports: ``costmodel.{technique, technique_spans, pricing, sharding, symbolic}``, ``spec``.
 """
 
 from __future__ import annotations

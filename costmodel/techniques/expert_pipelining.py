@@ -30,13 +30,21 @@ those in line. On cores the exchanges run beside the products too, since the wir
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...spec.cluster.stack_spec import ExpertChunks, StackSpec
 from ...spec.strategy import LayerStrategy
+from ...spec.techniques.expert_pipelining import HIERARCHICAL, exchange_groups, value_of
 from ...spec.techniques.expert_pipelining import TECHNIQUE as VALUE
-from ...spec.techniques.expert_pipelining import exchange_groups, value_of
+from ..pricing.expert_events import chunk_events
+from ..pricing.expert_streams import PricedChunks
 from ..technique import TechniquePrice
+from ..technique_spans import LaneSpan, LaneSpans, PricedPass
+
+RANKS, NODES = "rows, all ranks", "rows between nodes"
+INSIDE, PRODUCTS = "rows inside nodes", "experts"
+NAMES = {"experts": "products"}
 
 
 def cut_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
@@ -49,4 +57,38 @@ def cut_stack(stack: StackSpec, strategy: LayerStrategy) -> StackSpec:
     return replace(stack, expert_chunks=chunks)
 
 
-TECHNIQUE = TechniquePrice(value=VALUE, at_least="products", stack=cut_stack)
+def stream_spans(layer: PricedPass) -> LaneSpans:
+    """Every chunk on its three streams, as far apart as the price has them.
+
+    Where products slow down beside exchanges, all pieces are longer by the share of the whole.
+    """
+    found, spans = layer.pricer.placed_chunks(layer.passes[0]), list[LaneSpan]()
+    for place, (start_s, priced) in enumerate(found):
+        is_recomputed = place < len(found) - 1  # a forward in a backward, which has no window
+        window_s = 0.0 if is_recomputed else layer.sums_s
+        spans += _spans(layer.strategy, start_s, priced, window_s)
+    return tuple(spans)
+
+
+def _spans(
+    strategy: LayerStrategy, start_s: float, priced: PricedChunks, window_s: float
+) -> Iterator[LaneSpan]:
+    events = chunk_events(priced.chunks, priced.each, window_s)
+    if not events:
+        return
+    value = value_of(strategy)
+    by_node = value is not None and value.exchange == HIERARCHICAL
+    lanes = {"outer": NODES if by_node else RANKS, "inner": INSIDE, "products": PRODUCTS}
+    whole_s = priced.exposed_s(window_s) + priced.products_s
+    stretch = whole_s / max(event.end_s for event in events)
+    for stream, stage, chunk, begins_s, ends_s in events:
+        yield LaneSpan(
+            lane=lanes[stream],
+            name="sums" if stage == "window" else f"{NAMES.get(stage, stage)} {chunk}",
+            start_s=start_s + begins_s * stretch,
+            duration_s=(ends_s - begins_s) * stretch,
+            term="matmul" if stream == "products" else "exposed_ep",
+        )
+
+
+TECHNIQUE = TechniquePrice(value=VALUE, at_least="products", stack=cut_stack, spans=stream_spans)

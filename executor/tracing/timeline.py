@@ -13,7 +13,7 @@ from typing import Any
 
 from ...spec.report.overlap import EXPOSED, cut, exposed_term, overlapped_term, union
 from ...spec.report.report import BREAKDOWN_TERMS
-from ...spec.report.timeline import Counter, Span, Stream, StreamKind, Timeline
+from ...spec.report.timeline import STREAM_KINDS, Counter, Span, Stream, StreamKind, Timeline
 from ...spec.report.trace_marks import COMMUNICATE_NORM
 from .segments import MESSAGE, NORM, Segment
 
@@ -22,8 +22,6 @@ BUBBLE = "bubble"
 ALLOCATED = "allocated_bytes"
 """The counter's name in simulated timelines too."""
 HOST_COPIES = ("Memcpy HtoD", "Memcpy DtoH")
-STREAM_ORDER: tuple[StreamKind, ...] = ("compute", "communication", "host_copy", "nvme", "host")
-"""Where several streams of a rank are busy, the first of these decides the moment's term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ def measured_breakdown(timeline: Timeline, rank: int) -> dict[str, float]:
     terms = dict.fromkeys(BREAKDOWN_TERMS, 0.0)
     edges: list[tuple[float, int, int]] = []
     spans = [span for span in timeline.spans if span.stream.rank == rank]
-    spans.sort(key=lambda span: STREAM_ORDER.index(span.stream.kind))
+    spans.sort(key=lambda span: STREAM_KINDS.index(span.stream.kind))
     for number, span in enumerate(spans):
         edges += [(span.start_s, 1, number), (span.end_s, 0, number)]
     edges.sort()

@@ -11,11 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..errors import InputError
 
-StreamKind = Literal["compute", "communication", "host_copy", "nvme", "host"]
+StreamKind = Literal["compute", "communication", "host_copy", "nvme", "host", "technique"]
+"""``technique``: a lane that shows a technique's work, beside the streams that count it."""
+STREAM_KINDS: tuple[StreamKind, ...] = get_args(StreamKind)
+"""Where several streams of a rank are busy, the first of these decides the moment's term."""
 NESTING_SLACK_S = 1e-9
 
 
@@ -254,6 +257,6 @@ def from_perfetto(text: str, where: str) -> Timeline:
 
 def _stream_from_label(rank: int, label: str) -> Stream:
     kind, _, name = label.partition(" ")
-    if kind not in ("compute", "communication", "host_copy", "nvme", "host"):
+    if kind not in STREAM_KINDS:
         raise ValueError(f"unknown stream {label!r}")
-    return Stream(rank=rank, kind=kind, name=name)  # type: ignore[arg-type]
+    return Stream(rank=rank, kind=kind, name=name)

@@ -160,8 +160,9 @@ CLAIMS = [("speed", "at least 1"), ("size", "at most 2")]
 
 
 def test_without_a_report_every_row_is_unmeasured() -> None:
-    found = to_results(None, CLAIMS)
-    assert [row.name for row in found.rows] == ["speed", "size", *SEVERAL]
+    found = to_results(None, CLAIMS, ["expert_gate"])
+    family = "kernels of the family expert_gate"
+    assert [row.name for row in found.rows] == ["speed", "size", family, *SEVERAL]
     assert {row.outcome for row in found.rows} == {"UNMEASURED"}
     assert all(why.startswith("unmeasured, runs on >= 2 GPUs") for why in SEVERAL.values())
 
@@ -175,7 +176,14 @@ def test_a_report_is_evidence(tmp_path: Path) -> None:
         "values": {},
     }
     table = {"title": "t", "columns": ["a"], "rows": [["1"]]}
-    part = {"failed": {"x": "ValueError"}, "left_out": ["y"], "tables": [table], "claims": [claim]}
+    rows = {"expert_gate forward, x": {}}
+    part = {
+        "rows": rows,
+        "failed": {"x": "ValueError"},
+        "left_out": ["y"],
+        "tables": [table],
+        "claims": [claim],
+    }
     whole = {"reduced": False, "device": "NVIDIA H200", "date": "2026-01-02", "commit": "abc"}
     whole |= {"versions": {"torch": "2.11.0"}, "driver": "1", "stages": {"kernels": part}}
     for name in ("H200-2026-01-02", "H100-2025-12-31"):
@@ -183,11 +191,15 @@ def test_a_report_is_evidence(tmp_path: Path) -> None:
     path = newest_report(tmp_path)
     assert path is not None
     assert path.stem == "H200-2026-01-02"
-    found = to_results(path, CLAIMS)
-    about, speed, size, *several = found.rows
+    found = to_results(path, CLAIMS, ["expert_gate", "expert_order"])
+    about, speed, size, order, *several = found.rows
     assert "NVIDIA H200, 2026-01-02, commit abc, driver 1, torch 2.11.0" in about.figure
     assert speed == Row(**claim)
     assert (size.outcome, size.figure) == ("UNMEASURED", "not in the report")
+    assert (order.name, order.figure) == (
+        "kernels of the family expert_order",
+        "not in the report",
+    )
     assert [row.name for row in several] == list(SEVERAL)
     gaps = [("kernels", "x", "ValueError"), ("kernels", "y", "the budget was spent")]
     assert found.tables[-1].rows == gaps

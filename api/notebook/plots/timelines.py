@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ....spec.report.timeline import Stream, Timeline
+from ....spec.report.timeline import STREAM_KINDS, Stream, Timeline
 from ....spec.units import format_seconds
 from .canvas import (
     FONT_SIZE,
@@ -20,7 +20,6 @@ from .canvas import (
 MAX_STREAMS = 48
 SEEN = 2e-3
 """Share of the step below which a stream would be an empty row."""
-KINDS = ("compute", "communication", "host_copy", "nvme", "host")
 
 
 def timeline_picture(timeline: Timeline) -> Picture:
@@ -66,7 +65,7 @@ def _streams(timeline: Timeline) -> list[Stream]:
         busy_s[span.stream] += span.duration_s
     least_s = SEEN * timeline.step_time_s
     streams = [stream for stream, seconds in busy_s.items() if seconds >= least_s]
-    return sorted(streams, key=lambda s: (s.rank, KINDS.index(s.kind), s.name))
+    return sorted(streams, key=lambda s: (s.rank, STREAM_KINDS.index(s.kind), s.name))
 
 
 def _name(stream: Stream) -> str:

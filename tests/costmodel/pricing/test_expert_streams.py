@@ -6,6 +6,7 @@ import random
 
 from oracles.expert_streams import simulated_s
 
+from shardwright.costmodel.pricing.expert_events import chunk_events
 from shardwright.costmodel.pricing.expert_streams import ChunkSeconds, ExpertStreams, pipelined_s
 
 LAYERS = 2000
@@ -25,6 +26,27 @@ def test_the_expression_is_the_event_simulation() -> None:
         window_s = source.choice((0.0, source.uniform(0, 20)))
         expected = simulated_s(chunks, each, window_s)
         assert abs(pipelined_s(chunks, each, window_s) - expected) <= 1e-9 * max(1.0, expected)
+
+
+def test_events_are_those_of_the_oracle_and_end_with_the_expression() -> None:
+    source = random.Random(4)
+    for _ in range(LAYERS):
+        each, chunks = drawn(source), source.choice(CHUNKS)
+        window_s = source.choice((0.0, source.uniform(0, 20)))
+        events = chunk_events(chunks, each, window_s)
+        ends_s: dict[str, float] = {}
+        total_s: dict[str, float] = {}
+        for stream, stage, _, start_s, end_s in events:
+            assert start_s >= ends_s.get(stream, 0.0)
+            ends_s[stream] = end_s
+            total_s[stage] = total_s.get(stage, 0.0) + end_s - start_s
+        expected = simulated_s(chunks, each, window_s)
+        last_s = max(ends_s.values(), default=0.0)
+        for whole_s in (expected, pipelined_s(chunks, each, window_s)):
+            assert abs(last_s - whole_s) <= 1e-9 * max(1.0, whole_s)
+        for stage, seconds in total_s.items():
+            own_s = window_s if stage == "window" else chunks * getattr(each, stage)
+            assert abs(seconds - own_s) <= 1e-9 * max(1.0, expected)
 
 
 def test_no_duration_that_grows_makes_it_shorter() -> None:

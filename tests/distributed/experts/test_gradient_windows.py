@@ -10,10 +10,13 @@ from checks.run_checks import check_case
 from generators.plan_cases import Case
 from ranks.expert_runs import MIXTRAL, ExpertSizes, spread
 from ranks.rank_pools import RankPool
+from toys.technique_ranks import TechniqueRankSuite
 
+from shardwright.costmodel.techniques import TECHNIQUES as PRICES
 from shardwright.spec.model.feed_forward import Moe
 from shardwright.spec.strategy import LayerStrategy
 from shardwright.spec.technique_values import with_value
+from shardwright.spec.techniques import TECHNIQUES as VALUES
 from shardwright.spec.techniques import expert_pipelining
 from shardwright.spec.techniques.gradient_windows import NAME, from_word
 
@@ -42,22 +45,33 @@ def case(
     return replace(spread_case, strategies=strategies)
 
 
+class TestGradientWindows(TechniqueRankSuite):
+    """On two ranks, which sum gradients of all but the experts."""
+
+    values, prices, name = VALUES, PRICES, NAME
+    record_job = "ranks.expert_jobs:record"
+    cases = (
+        case("fill", LayerStrategy(ep=2), ranks=2),
+        case("48KiB/2:7KiB/3:0B", LayerStrategy(ep=2), "zero0", ranks=2),
+    )
+    sizes = cases[0].sizes
+
+
 CASES = (
-    case("fill", LayerStrategy(ep=2)),
     case("64KiB", LayerStrategy(ep=4)),
-    case("48KiB/2:7KiB/3:0B", LayerStrategy(ep=2), "zero0"),
     case("20KiB/1:fill", replace(TP2_SP, ep=2, recompute="full"), "zero1", chunks="1/2"),
     case("100KiB", LayerStrategy(ep=2), "zero1", replace(MIXTRAL, dense=1)),
     case("fill", LayerStrategy(ep=2), "zero0", stages=2, micro_batch=2),
     case("30KiB", LayerStrategy(ep=4), "zero1", chunks="2/2:hierarchical@2", dtype="bf16"),
 )
+"""Places that two ranks cannot have: experts' own sums, both levels, several stages."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_run_with_windows_is_the_reference(four_ranks: RankPool, case: Case) -> None:
+def test_a_run_on_four_ranks_is_the_reference(four_ranks: RankPool, case: Case) -> None:
     check_case(four_ranks, replace(case, seq_len=16))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_run_with_windows_issues_what_is_lowered(four_ranks: RankPool, case: Case) -> None:
+def test_four_ranks_issue_what_is_lowered(four_ranks: RankPool, case: Case) -> None:
     check_lowering(four_ranks, case, job="ranks.expert_jobs:record")

@@ -26,7 +26,10 @@ SEQ_LEN, STEPS = 64, 2
 
 
 class TechniqueRankSuite(ABC):
-    """The checks of one technique on two ranks; ``cases`` hold it."""
+    """The checks of one technique on two ranks; ``cases`` hold it.
+
+    ``record_job`` counts the kernels and collectives of a step.
+    """
 
     values: Values
     prices: TechniquePrices
@@ -36,6 +39,7 @@ class TechniqueRankSuite(ABC):
     exact = True
     loss_bound = 0.0
     compiler = "aot_eager"
+    record_job = "toys.technique_jobs:record"
 
     def case(self, number: int) -> Case:
         given = self.cases[number % len(self.cases)]
@@ -48,9 +52,7 @@ class TechniqueRankSuite(ABC):
     def test_what_is_priced_is_what_runs(self, two_ranks: RankPool, number: int) -> None:
         case = self.case(number)
         plan = case.plan()
-        for rank, record in enumerate(
-            two_ranks.run("toys.technique_jobs:record", self.payload(plan))
-        ):
+        for rank, record in enumerate(two_ranks.run(self.record_job, self.payload(plan))):
             found = compare(case, plan, record, techniques=self.prices)
             assert found.recorded_flops == found.lowered_flops
             assert found.collectives_apart == {}

@@ -32,12 +32,14 @@ from shardwright.api.problem.pins import resolve_pins
 from shardwright.api.problem.resolve import Inputs, resolve
 from shardwright.api.terminal.plan import print_report
 from shardwright.costmodel.explain.breakdown import breakdown
-from shardwright.costmodel.lowering.layer_lowering import lower_layer
+from shardwright.costmodel.lowering.layer_lowering import LoweredLayer, lower_layer
 from shardwright.costmodel.lowering.plan_lowering import Lowering
 from shardwright.costmodel.pricing.machine import Machine
 from shardwright.costmodel.pricing.pricer import Pricer
 from shardwright.costmodel.simulation.simulator import Simulator
+from shardwright.costmodel.simulation.timeline import STREAMS
 from shardwright.costmodel.technique import TechniquePrice
+from shardwright.costmodel.technique_spans import LaneSpans, PricedPass, spans_of
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.planner.solve.options import SolveOptions
 from shardwright.planner.solve.problem import Problem
@@ -60,6 +62,19 @@ LONGEST_REASON = 160
 SIZES = Sizes(blocks=3, hidden=64, ffn=128, vocab=256)
 PLANS = 12
 """Random plans that bounds are held against."""
+ROUNDING = 1e-9
+
+
+def assert_in_order(spans: LaneSpans, pass_s: float) -> None:
+    """Hold spans to lie within a pass of so many seconds, one after another on each lane."""
+    ends_s: dict[str, float] = {}
+    for span in spans:
+        assert span.lane not in STREAMS
+        assert span.term in BREAKDOWN_TERMS
+        assert span.duration_s > 0
+        assert span.start_s >= ends_s.get(span.lane, 0.0) - ROUNDING * pass_s
+        ends_s[span.lane] = span.start_s + span.duration_s
+    assert max(ends_s.values(), default=0.0) <= pass_s * (1 + ROUNDING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +295,28 @@ class TechniqueSuite(ABC):
                 if self.price.at_least == "work":
                     assert time_s >= self._block_s(pricer, OFF, batch)
                 before_s = time_s
+
+    def test_what_it_shows_lies_within_a_pass(self) -> None:
+        """In order on each lane; nothing where the technique is off, or has no hook."""
+        pricer, shown = Pricer(Machine(self.plain.cluster), stack("shardwright")), 0
+        for word in (OFF, *self.named):
+            lowered = self._block(word, 2)
+            for way in (lowered.forward, lowered.backward):
+                priced = PricedPass(lowered.shape.strategy, (way,), pricer)
+                spans = spans_of(lowered.shape.prices, priced)
+                assert_in_order(spans, pricer.layer_pass(way).time_s)
+                others = tuple(p for p in lowered.shape.prices if p.name != self.name)
+                shown += len(spans) - len(spans_of(others, priced))
+            assert word != OFF or shown == 0
+        assert (shown > 0) == (self.price.spans is not None)
+
+    def _block(self, word: str, batch: int) -> LoweredLayer:
+        """A block's micro-batch with a word."""
+        program, prices = self.program_with(word), self.known.prices
+        software, workload = stack("shardwright"), self.plain.workload
+        lowering = Lowering(self.plain.model, workload, software, prices, program)
+        shape = lowering.shape(1, self.strategy_with(word), None, batch, False)
+        return lower_layer(lowering.layers[1], shape)
 
     def strategy_with(self, word: str) -> LayerStrategy:
         """A block's strategy with a word."""
