@@ -23,6 +23,8 @@ from gpu.stage import Claim, Measurement, Setting, Stage, Verdict, stages
 from gpu.state import Rows
 from harness.paths import BENCHMARKS
 
+from shardwright.kernels.dispatch import Dispatcher
+
 MIB = 2**20
 ABOUT = {"device": "cpu", "versions": {}, "date": "2026-01-01", "commit": "unknown"}
 
@@ -180,6 +182,27 @@ def test_entries_count_the_bytes_of_their_operands() -> None:
         least = sum(x.nbytes for x in large if x.numel() > 4 * TINY.activations[0][1])
         assert entry.work.bytes >= least, entry.key
         assert (entry.bound == "matmul") == (entry.work.flops > 0), entry.key
+
+
+def test_what_travels_in_fewer_bits_moves_its_operands_and_results(tmp_path: Path) -> None:
+    """Every number once: quantized there, back, summed over peers, added in place."""
+    setting = make_setting(tmp_path, reduced=True)
+    found = [entry for entry in collected(TINY) if entry.family.startswith("block_")]
+    assert {entry.family for entry in found} == {
+        "block_quantize",
+        "block_dequantize",
+        "block_dequantize_sum",
+        "block_dequantize_add",
+    }
+    for entry in found:
+        operands = entry.make(Make(setting.device, TINY.dtype, 0))
+        result = entry.ours(Dispatcher(), *operands)
+        outputs = [result] if isinstance(result, torch.Tensor) else list(result)
+        numbers = sum(x.nbytes for x in operands)
+        written = sum(x.numel() * (4 if x.is_floating_point() else 1) for x in outputs)
+        assert entry.work.bytes == numbers + written, entry.key
+        if entry.error_limit is not None:
+            assert measure(entry, TINY, setting)["error"] <= entry.error_limit, entry.key
 
 
 def test_memory_bound_entries_are_as_large_as_the_target_asks() -> None:

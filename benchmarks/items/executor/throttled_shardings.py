@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generators.plan_cases import Case
+from generators.plan_cases import Case, Sizes
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, judged, unmeasured
 from harness.work import Work
 from items.executor.throttled_ranks import PLAIN
@@ -22,8 +22,10 @@ from shardwright.spec.technique_values import with_value
 from shardwright.spec.techniques.quantized_communication import NAME, from_word
 
 RANKS, NODE = 8, 4
-RATES = {("intra_pair", 2): 40e6, ("intra_node", NODE): 15e6, ("intra_rack", RANKS): 5e6}
-"""Bytes a second of a device over each level."""
+RATES = {("intra_pair", 2): 20e6, ("intra_node", NODE): 7.5e6, ("intra_rack", RANKS): 2.5e6}
+"""Bytes a second of a device over each level: so few that links take most of a small model's step,
+though eight ranks share two cores."""
+SIZES = Sizes(blocks=2, hidden=128, heads=8, kv_heads=8, ffn=384, vocab=256)
 MEMORY_BYTES = 2 * 2**30
 ZERO3, ZEROPP, LEVELS = "zero3", "ZeRO++", "three levels"
 SHARDINGS = {
@@ -48,10 +50,11 @@ def held_plan(text: str, word: str | None) -> Plan:
         PLAIN,
         name=text,
         ranks=RANKS,
-        strategies=[plain, *[block] * PLAIN.sizes.blocks, plain],
+        sizes=SIZES,
+        strategies=[plain, *[block] * SIZES.blocks, plain],
         global_batch=MICRO_BATCHES * RANKS,
         micro_batch=RANKS,
-        seq_len=32,
+        seq_len=16,
     )
     return placed(case.plan(), _cluster())
 
