@@ -108,7 +108,7 @@ def test_a_view_says_what_the_answer_says(client: httpx.Client, places: list[str
 
 def test_a_view_tells_what_chunks_hide(client: httpx.Client, places: list[str]) -> None:
     assert client.get(places[0] + "/view").json()["overlaps"] == []
-    pins = ["tp=2", "sp=megatron", "tp_overlap=chunked:2"]
+    pins = ["tp=2", "sp=megatron", "tp_overlap=chunked:2", "micro_batch=1", "recompute=none"]
     made = client.post(
         "/v1/plans",
         json={**BODIES[0], "constraints": {"pins": pins}},
