@@ -1,7 +1,9 @@
 """Products in chunks over held links: the chosen counts beside the best measured.
 
 One node of two or four ranks. Links are held to rates at which the collectives of a plan without
-chunks take half, once and twice the seconds of its products, by its price.
+chunks take half, once and twice the seconds of its products, by its price. Ranks share cores, of
+which a kernel timed alone knows little: prices of kernels are scaled to a step of the plan without
+chunks by the same ranks, over links that take little of it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from support.held_choices import chosen_row, error_row, least
 from support.held_links import lacking
 from support.held_prices import held_profile, placed, simulated
 from support.held_steps import held_steps
+from support.slow_ranks import slowed_profile
 
 from shardwright.costmodel.explain.breakdown import breakdown
 from shardwright.spec.cluster.cluster_spec import ClusterSpec, DeviceGroup, LinkLevel, MemoryTiers
@@ -32,7 +35,8 @@ WORDS = (NONE, *(f"chunked:{chunks}" for chunks in CHUNKS))
 DEGREES, QUICK_DEGREES = (2, 4), (2,)
 RATIOS, QUICK_RATIOS = (0.5, 1.0, 2.0), (1.0,)
 """Seconds of collectives over those of products."""
-FIRST_BYTES_PER_S = 40e6
+QUICK_BYTES_PER_S = 400e6
+"""Of links that take little of a step."""
 MEMORY_BYTES = 4 * 2**30
 ROUNDS, STEPS = 4, 2
 TIMEOUT_S = 300.0
@@ -62,11 +66,21 @@ def run(work: Work) -> Evidence:
 def _measure(work: Work, key: str) -> dict[str, dict[str, Any]]:
     """Rate, and median and predicted seconds of each word, by setting of a degree."""
     degree = int(key.split()[1])
-    profile = held_profile(work, degree)
+    profile = _paced(work, degree, held_profile(work, degree))
     return {
         f"{key}, {ratio:g}": _timed(work, degree, ratio, profile)
         for ratio in (QUICK_RATIOS if work.quick else RATIOS)
     }
+
+
+def _paced(work: Work, degree: int, profile: MachineProfile) -> MachineProfile:
+    """The profile with kernels as slow as in a step of all ranks at once."""
+    work.say(f"timing steps: tp {degree}, quick links")
+    plan = _plan(degree, QUICK_BYTES_PER_S, NONE)
+    times = held_steps({NONE: plan}, work.sized(ROUNDS, 1), STEPS, TIMEOUT_S)
+    terms = breakdown(simulated(plan, profile))
+    own_s = sum(terms.values()) - terms["exposed_tp"]
+    return slowed_profile(profile, (statistics.median(times[NONE]) - terms["exposed_tp"]) / own_s)
 
 
 def _timed(work: Work, degree: int, ratio: float, profile: MachineProfile) -> dict[str, Any]:
@@ -83,8 +97,8 @@ def _timed(work: Work, degree: int, ratio: float, profile: MachineProfile) -> di
 
 def _rate(degree: int, ratio: float, profile: MachineProfile) -> float:
     """Bytes a second at which collectives take so much of the products' seconds."""
-    terms = breakdown(simulated(_plan(degree, FIRST_BYTES_PER_S, NONE), profile))
-    return FIRST_BYTES_PER_S * terms["exposed_tp"] / (ratio * terms["matmul"])
+    terms = breakdown(simulated(_plan(degree, QUICK_BYTES_PER_S, NONE), profile))
+    return QUICK_BYTES_PER_S * terms["exposed_tp"] / (ratio * terms["matmul"])
 
 
 def _plan(degree: int, rate: float, word: str) -> Plan:
@@ -138,6 +152,6 @@ ITEM = Item(
     run=run,
     reads=(*EVERYTHING, "benchmarks/support/held_choices.py", "benchmarks/support/held_links.py",
            "benchmarks/support/held_prices.py", "benchmarks/support/held_steps.py",
-           "tests/support/generators/plan_cases.py"),
+           "benchmarks/support/slow_ranks.py", "tests/support/generators/plan_cases.py"),
     timed=True,
 )  # fmt: skip
