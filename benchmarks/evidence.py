@@ -95,6 +95,7 @@ NAMES = (
     "throttled_ranks",
     "throttled_shardings",
     "expert_pipelining_ranks",
+    "tp_overlap_ranks",
     "expert_balance",
     "expert_load",
     "data_duplicates",

@@ -83,13 +83,15 @@ def _picture(flags: dict[str, Any]) -> str | bytes:
 
 
 def _page(flags: dict[str, Any]) -> str:
+    from ...costmodel.explain.hidden_collectives import layer_overlaps
     from ..html.page_file import page_file
     from ..problem.report_pricing import download_document
     from ..views.report_view import report_view, step_trace
 
     simulated, rule = priced_file(flags["plan_file"], flags)
     plan = download_document(simulated.report.to_document())
-    view, trace = report_view(simulated.report, rule), step_trace(simulated)
+    overlaps = layer_overlaps(simulated.report.plan, simulated.simulator)
+    view, trace = report_view(simulated.report, rule, overlaps), step_trace(simulated)
     return page_file(view, plan, trace, _run(flags["plan_file"], flags["losses"]))
 
 

@@ -51,6 +51,22 @@ def memory_rule(risk: float | None) -> MemoryRule:
     return MemoryRule(DEFAULT_RISK if risk is None else risk)
 
 
+def plan_simulator(
+    plan: Plan,
+    stack: StackSpec,
+    measured: Measured | None,
+    rates: RateChanges = NO_RATE_CHANGES,
+    techniques: KnownTechniques = SHIPPED,
+) -> Simulator:
+    """A plan's simulator with what was measured.
+
+    Raises:
+        InputError: a technique without a price.
+    """
+    calibrated = calibrated_stack(stack, measured)
+    return simulator_for(plan, measured, calibrated, rates, techniques.prices)
+
+
 def simulate_plan(
     plan: Plan,
     stack: StackSpec,
@@ -68,8 +84,7 @@ def simulate_plan(
     Raises:
         InputError: a technique without a price, or a plan too large to simulate.
     """
-    calibrated = calibrated_stack(stack, measured)
-    simulator = simulator_for(plan, measured, calibrated, rates, techniques.prices)
+    simulator = plan_simulator(plan, stack, measured, rates, techniques)
     with garbage_collection_paused():
         simulation = simulator.run(plan)
     if simulation is None:

@@ -7,9 +7,11 @@ that neither computes anything itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ...costmodel.explain.hidden_collectives import LayerOverlap
 from ...costmodel.memory.feasibility import MemoryRule
 from ...costmodel.simulation.timeline import simulated_timeline
 from ...spec.errors import InputError
@@ -28,6 +30,7 @@ from .answer_text import (
 )
 from .explanation import MEMORY_MEANINGS, TERM_MEANINGS
 from .layer_table import layer_table
+from .overlap_table import overlap_table
 from .report_text import (
     ROUNDING,
     cluster_text,
@@ -46,13 +49,15 @@ from .report_text import (
 from .stage_table import stage_rows
 
 
-def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
-    """The view of a report.
+def report_view(
+    report: Report, rule: MemoryRule, overlaps: Sequence[LayerOverlap] = ()
+) -> dict[str, Any]:
+    """The view of a report, and of what shows of its layers' collectives.
 
     Returns:
         ``{title, cluster, shape, plan_hash, feasible, excess, figures, facts, memory, step_time_s,
-        proven, terms, stages, layers, memory_terms, rivals, assumptions, sources}``; times are
-        seconds, sizes texts, shares fractions.
+        proven, terms, stages, layers, overlaps, memory_terms, rivals, assumptions, sources}``;
+        times are seconds, sizes texts, shares fractions.
     """
     prediction = report.prediction
     return {
@@ -70,6 +75,7 @@ def report_view(report: Report, rule: MemoryRule) -> dict[str, Any]:
         "terms": _terms(report),
         "stages": _stages(report),
         "layers": layer_table(report.plan),
+        "overlaps": overlap_table(overlaps),
         "memory_terms": _memory_terms(report),
         "rivals": [
             {

@@ -106,6 +106,16 @@
       longTable("Layers in a row that are treated alike", heads, view.layers.rows));
   }
 
+  function overlaps(view) {
+    if (!view.overlaps.length) return "";
+    const rows = view.overlaps.map((row) =>
+      [row.layer, row.layers, row.forward, row.backward, row.kernels, row.saved]);
+    const heads = ["layer", "such layers", "shows forward", "shows backward", "kernels", "saved a layer"];
+    return el("section", { class: "card" }, el("h3", {}, "Tensor-parallel collectives"),
+      longTable("A layer's collectives in one micro-batch: what shows of them, of what shows without its techniques", heads, rows,
+        heads.slice(1)));
+  }
+
   function memoryTerms(view) {
     const names = view.memory_terms.terms.map((term) => term.name);
     const rows = view.memory_terms.rows.map((row) => [
@@ -134,6 +144,6 @@
       el("header", {}, el("h2", {}, view.title), el("p", { class: "cluster" }, "on " + view.cluster)),
       excess, shardwright.figures(view.figures, view.memory, view.feasible), facts(view),
       el("div", { class: "beside" }, time(view), assumptions(view)),
-      stages(view), layers(view), memoryTerms(view), rivals(view));
+      stages(view), layers(view), overlaps(view), memoryTerms(view), rivals(view));
   };
 })();

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ....costmodel.explain.hidden_collectives import LayerOverlap, layer_overlaps
 from ....costmodel.memory.feasibility import MemoryRule
 from ....costmodel.pricing.version import PRICING_VERSION
 from ....costmodel.simulation.timeline import simulated_timeline
@@ -21,13 +22,14 @@ from ....spec.techniques import TECHNIQUES
 from ...html.page_file import page_file
 from ...html.plan_drawing import plan_drawing
 from ...html.svg import drawing_svg
-from ...planning.report import Simulated, memory_rule, simulate_plan
+from ...planning.report import Simulated, memory_rule, plan_simulator, simulate_plan
 from ...problem.plan_files import plan_from_text
 from ...problem.report_pricing import download_document
 from ...problem.resolve import Inputs, plan_pricing
 from ...problem.stored_calibrations import lending
 from ...views.comparison import Comparison, ComparisonSide
 from ...views.comparison_view import comparison_view
+from ...views.overlap_table import may_overlap
 from ...views.report_view import report_view, step_trace
 from ..problems import encode
 from .lending import lent_from
@@ -92,7 +94,20 @@ def _viewed(stored: Any) -> bytes:
         {"path": path, "kind": entry_of(path).kind, "meaning": entry_of(path).meaning}
         for path in _paths(report.plan)
     ]
-    return encode({**report_view(report, _rule(stored, report.plan)), "keys": keys})
+    view = report_view(report, _rule(stored, report.plan), _overlaps(stored, report.plan))
+    return encode({**view, "keys": keys})
+
+
+def _overlaps(stored: Any, plan: Plan) -> list[LayerOverlap]:
+    """What shows of its layers' collectives; nothing is said of what cannot be priced again."""
+    if not may_overlap(plan):
+        return []
+    try:
+        _require_current(stored)
+        stack, measured, _ = _pricing(stored, plan)
+    except InputError:
+        return []
+    return layer_overlaps(plan, plan_simulator(plan, stack, measured))
 
 
 def _paths(plan: Plan) -> list[str]:
@@ -109,9 +124,11 @@ def _compared(stored: Any) -> bytes:
 
 def _page(stored: Any) -> bytes:
     report = _report(stored)
-    view = report_view(report, _rule(stored, report.plan))
+    simulated = _simulated(stored)
+    overlaps = layer_overlaps(report.plan, simulated.simulator)
+    view = report_view(report, _rule(stored, report.plan), overlaps)
     plan = download_document(stored["report"])
-    return page_file(view, plan, step_trace(_simulated(stored))).encode()
+    return page_file(view, plan, step_trace(simulated)).encode()
 
 
 def _picture(stored: Any) -> bytes:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 
-from harness.paths import BENCHMARKS, ROOT
 from harness.shapes import EVERYTHING, Evidence, Item, judged
 from harness.work import Work
+from support.lever_search import searched
 
 PAIRS, FULL_PAIRS = 1, 3
-TIMEOUT_S = 500.0
 LONGEST, MOST_BYTES, LARGEST_GAP = 3.0, 2**30, 0.02
 
 
@@ -43,21 +37,7 @@ def run(work: Work) -> Evidence:
 
 
 def _pair() -> dict[str, dict[str, float]]:
-    return {word: _search(word) for word in ("none", "toys")}
-
-
-def _search(word: str) -> dict[str, float]:
-    paths = (str(BENCHMARKS), str(Path(ROOT, "tests", "support")), os.environ.get("PYTHONPATH", ""))
-    done = subprocess.run(
-        [sys.executable, "-m", "support.lever_search", word],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=TIMEOUT_S,
-    )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    return {word: searched(word) for word in ("none", "toys")}
 
 
 ITEM = Item(

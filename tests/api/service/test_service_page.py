@@ -15,6 +15,7 @@ from service.request_bodies import MODEL
 from shardwright.api.html.page_file import web_text
 from shardwright.api.server.page import FILES, POLICY
 from shardwright.spec.codec import dump_pretty
+from shardwright.spec.units import format_seconds
 
 Plan = Callable[..., Any]
 PROBLEM = "application/problem+json"
@@ -24,6 +25,13 @@ BODIES = (
     {"model": "gpt2", "cluster": "4xH100", "workload": WORK, "constraints": {"oom_risk": 0.01}},
 )
 MOST_BYTES = 150_000
+
+
+def _data(page: str) -> str:
+    """The data block of a page in one file."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert found is not None
+    return found[1]
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +106,30 @@ def test_a_view_says_what_the_answer_says(client: httpx.Client, places: list[str
     assert client.get(places[1] + "/view", headers=known).status_code == 304
 
 
+def test_a_view_tells_what_chunks_hide(client: httpx.Client, places: list[str]) -> None:
+    assert client.get(places[0] + "/view").json()["overlaps"] == []
+    pins = ["tp=2", "sp=megatron", "tp_overlap=chunked:2", "micro_batch=1", "recompute=none"]
+    made = client.post(
+        "/v1/plans",
+        json={**BODIES[0], "constraints": {"pins": pins}},
+        headers={"Prefer": "wait=30"},
+    )
+    assert made.status_code == 200
+    place = made.headers["location"]
+    body = {"plan": client.get(place).json()["answer"]["plan"], "include": ["explain"]}
+    explained = client.post("/v1/simulations", json=body).json()["explain"]["overlaps"]
+    rows = client.get(place + "/view").json()["overlaps"]
+    assert rows == json.loads(_data(client.get(place + "/export/html").text))["view"]["overlaps"]
+    blocks = next(row for row in rows if row["layers"] == 12)
+    block = next(row for row in explained if row["layers"] == 12)
+    assert [row["layer"] for row in rows] == [row["first_layer"] for row in explained]
+    for way in ("forward", "backward"):
+        shown, plain = (format_seconds(block[kind + way + "_s"]) for kind in ("", "plain_"))
+        assert blocks[way] == f"{shown} of {plain}"
+    assert block["added_s"] > 0
+    assert blocks["kernels"] == f"{format_seconds(block['added_s'])} longer"
+
+
 def test_every_key_of_a_view_may_be_asked(client: httpx.Client, places: list[str]) -> None:
     keys = client.get(places[0] + "/view").json()["keys"]
     sizes = [key["path"] for key in keys if key["path"] in ("device.hbm", "intra_node.bandwidth")]
@@ -136,18 +168,15 @@ def test_exports_are_files(
     page = client.get(places[0] + "/export/html")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["content-disposition"].startswith("attachment; ")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.text)
-    assert found is not None
-    data = json.loads(found[1])
+    data = json.loads(_data(page.text))
     (tmp_path / "plan.json").write_text(answer.text)
     done = plan("export", str(tmp_path / "plan.json"), "--to", "html")
     assert done.code == 0
     written = (tmp_path / "plan.html").read_text(encoding="utf-8")
-    again = re.search(r'<script type="application/json" id="data">(.*?)</script>', written)
-    assert again is not None
+    again = json.loads(_data(written))
     for part in ("plan", "trace"):
-        assert data[part] == json.loads(again[1])[part]
-    assert data["view"]["terms"] == json.loads(again[1])["view"]["terms"]
+        assert data[part] == again[part]
+    assert data["view"]["terms"] == again["view"]["terms"]
     assert data["view"]["rivals"]  # a search has some, a simulation none
 
 
