@@ -20,10 +20,18 @@ IMPORT_EXAMPLE: dict[str, Any] = {
 DIAGNOSIS_EXAMPLE: dict[str, Any] = {**IMPORT_EXAMPLE, "measured_step_s": 0.2}
 IMPORT_ANSWER_EXAMPLE: dict[str, Any] = {**REPORT_EXAMPLE, "framework": "megatron", "ignored": []}
 _CHANGE: dict[str, Any] = {
-    "what": ["tensor parallelism 2 to 1"],
+    "changes": [{"axis": "tp", "was": "2", "now": "1"}],
+    "gain": 0.25,
     "step_time_s": 0.16,
-    "saved": 0.2,
     "mfu": 0.041,
+    "memory_bytes": 9_600_000_000,
+    "memory_change_bytes": 1_200_000_000,
+    "same_mathematics": True,
+    "checkpoint_conversion": "",
+    "flags": [{"key": "tensor-model-parallel-size", "was": "2", "now": "1"}],
+    "stack": "megatron",
+    "plan": REPORT_EXAMPLE["plan"],
+    "plan_hash": REPORT_EXAMPLE["plan_hash"],
 }
 DIAGNOSIS_ANSWER_EXAMPLE: dict[str, Any] = {
     **{key: REPORT_EXAMPLE[key] for key in ("plan", "plan_hash", "prediction", "provenance")},
@@ -38,9 +46,9 @@ DIAGNOSIS_ANSWER_EXAMPLE: dict[str, Any] = {
         "mfu_full_attention": 0.0346,
         "explained": 0.6555,
         "bars": [
-            {"term": "at_peak", "seconds": 0.0066, "share": 0.033},
-            {"term": "host", "seconds": 0.1268, "share": 0.634},
-            {"term": "unexplained", "seconds": 0.0666, "share": 0.333},
+            {"term": "at_peak", "seconds": 0.0066, "share": 0.033, "meaning": "FLOPs"},
+            {"term": "host", "seconds": 0.1268, "share": 0.634, "meaning": "launching"},
+            {"term": "unexplained", "seconds": 0.0666, "share": 0.333, "meaning": "beyond"},
         ],
     },
     "explains": True,
@@ -112,7 +120,9 @@ def file_schemas() -> dict[str, Any]:
                 "bars": {
                     "type": "array",
                     "description": "Their exact sum is measured_s.",
-                    "items": _object({"term": text, "seconds": number, "share": number}),
+                    "items": _object(
+                        {"term": text, "seconds": number, "share": number, "meaning": text}
+                    ),
                 },
             }
         ),

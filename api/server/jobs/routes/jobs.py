@@ -23,6 +23,7 @@ from ..service import JobService
 from .events import events_response
 from .replies import (
     RETRY_S,
+    answers_later,
     conditional,
     idempotency_key,
     not_found,
@@ -98,7 +99,7 @@ class JobRoutes:
             return problem_response(429, detail, "quota", {"Retry-After": "5"})
         except RoomError as error:
             return self._no_room(error.kept)
-        seconds = SOON_S if facts["soon"] else None
+        seconds = SOON_S if facts["soon"] and not answers_later(request) else None
         if new and wait_s(request) is None and seconds is None:
             return self._accepted(row, None, {})
         return await self._wait_for_answer(request, owner, row.id, seconds)
