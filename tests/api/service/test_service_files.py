@@ -30,7 +30,7 @@ AXOLOTL = "micro_batch_size: 2\ngradient_accumulation_steps: 2\nsequence_len: 10
 
 def answer(operation: str, body: dict[str, Any]) -> Any:
     status, text = run_operation(operation, json.dumps(body).encode(), 60.0)
-    return status, json.loads(text)
+    return status, json.loads(text.splitlines()[-1] if operation.startswith("check") else text)
 
 
 def written(tmp_path: Path) -> Path:
@@ -75,13 +75,111 @@ def test_the_examples_keys_are_those_of_answers() -> None:
     assert status == 200
 
 
-@pytest.mark.parametrize("kind", ["megatron", "torchtitan"])
+LOGS: dict[str, dict[str, Any]] = {
+    "megatron": {"cluster": "8x8xH100-80GB"},
+    "trainer": {"cluster": "8xH100-80GB", "model": "llama-3-8b", "workload": {"seq_len": 4096}},
+}
+
+
+@pytest.mark.parametrize("kind", LOGS)
 def test_a_log_is_read_as_text(kind: str) -> None:
-    text = (SAMPLES / f"{kind}.log").read_text()
-    body = {"file": {"name": f"{kind}.log", "text": text}, "cluster": "8xH100-80GB"}
-    status, found = answer("diagnosis", body)
-    if status == 200:
-        assert found["log"] == kind
-        assert found["noise"]["steps"] > 0
-    else:  # what the log leaves out is asked for by its place in the body
-        assert found["errors"][0]["pointer"] in ("/model", "/cluster", "/workload/seq_len")
+    name = f"{kind}.log"
+    text = (SAMPLES / name).read_text()
+    status, found = answer("diagnosis", {"file": {"name": name, "text": text}, **LOGS[kind]})
+    assert status == 200, found
+    assert found["log"] == kind
+    assert found["noise"]["steps"] > 0
+
+
+FILE = IMPORT_EXAMPLE["file"]
+CURVE = {"model": TINY, "device": "A100-80GB", "tokens": "1M"}
+MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "another file": (
+        "import",
+        {"file": {"name": "a.yml", "text": f"deepspeed: zero.json\n{AXOLOTL}"}, "cluster": "2xH100"},
+        "/file/text", "those that it names are not opened",
+    ),
+    "a model's path": (
+        "import",
+        {"file": {"name": "a.yml", "text": f"base_model: /etc/x.json\n{AXOLOTL}"},
+         "cluster": "2xH100"},
+        "/model", "a.yml names none that is known here",
+    ),
+    "a path for a name": (
+        "import", {**IMPORT_EXAMPLE, "file": {**FILE, "name": "../a"}}, "/file/name", "pattern",
+    ),
+    "a key of a wrong type": (
+        "import",
+        {**IMPORT_EXAMPLE, "file": {**FILE, "text": FILE["text"].replace("size 2 --u", "size b --u")}},
+        "/file/text", "at tensor_model_parallel_size, a whole number",
+    ),
+    "a python file": (
+        "import", {**IMPORT_EXAMPLE, "file": {"name": "a.py", "text": "x = 1"}}, "/file/text",
+        "Python is not run",
+    ),
+    "no framework's keys": (
+        "import", {**IMPORT_EXAMPLE, "file": {"name": "a.json", "text": '{"x": 1}'}}, "/file/text",
+        "or framework",
+    ),
+    "no cluster": ("import", {"file": FILE, "model": "gpt2"}, "/cluster", "8xH100-80GB"),
+    "no figure": ("diagnosis", IMPORT_EXAMPLE, "/measured_step_s", "or tokens_per_s of all"),
+    "too short a step": (
+        "diagnosis", {**IMPORT_EXAMPLE, "measured_step_s": 1e-6}, "/measured_step_s", "at least",
+    ),
+    "no steps": (
+        "diagnosis", {"file": {"name": "a.log", "text": "nothing"}, "cluster": "2xH100"},
+        "/file/text", "step times",
+    ),
+    "a config of the log's name": (
+        "diagnosis", {**DIAGNOSIS_EXAMPLE, "config": FILE}, "/config/name", "another name",
+    ),
+    "no place": ("check-size", {"model": TINY, "tokens": "1M"}, "/device", "a device, or a cluster"),
+    "both places": ("check-size", {**CURVE, "cluster": "2xH100"}, "/device", "or a cluster"),
+    "a cluster file": ("check-size", {**CURVE, "device": "A100-80GB@x.json"}, "/device", "FABRIC"),
+    "no such device": ("check-size", {**CURVE, "device": "A1000"}, "/device", "nearest: A100"),
+    "a time in words": ("check-size", {**CURVE, "within": "soon"}, "/within", "nearest: 30d"),
+    "no prices": ("check-size", {**CURVE, "budget": 5.0}, "/prices", "device_hour"),
+    "no tokens": ("check-size", {**CURVE, "tokens": "many"}, "/tokens", "nearest: 300B"),
+    "a date of a fine-tuning": ("check-size", {**WAYS, "within": "3d"}, "/within", "beside cluster"),
+    "a model file": ("check-size", {**CURVE, "model": "/etc/passwd"}, "/model", "a preset"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_by_its_place(name: str) -> None:
+    operation, body, pointer, words = MISTAKES[name]
+    status, found = answer(operation, body)
+    assert status == 422
+    assert found["errors"][0]["pointer"] == pointer
+    assert words in found["errors"][0]["msg"]
+    assert "--" not in found["detail"].replace("command-line", "").partition("Python")[0]
+
+
+def test_a_fine_tuning_answers_at_once_and_a_search_is_a_job(service: Service) -> None:
+    place = service.url + "/v1/sizes"
+    found = httpx.post(place, json=WAYS, timeout=60)
+    assert found.status_code == 200, found.text
+    here = sw.size(TINY, "1M", cluster="2xA100-80GB", global_batch=8, seq_len=128).to_document()
+    assert [way["hours"] for way in found.json()["ways"]] == [way["hours"] for way in here["ways"]]
+    later = httpx.post(place, json=WAYS, headers={"Prefer": "respond-async"}, timeout=60)
+    assert later.status_code == 202
+    job = httpx.post(place, json={**CURVE, "within": "30d"}, timeout=60)
+    assert (job.status_code, job.json()["kind"]) == (202, "size")
+    assert httpx.delete(service.url + job.headers["location"]).status_code in (202, 204)
+
+
+def test_a_curve_shows_its_first_table_and_its_answer() -> None:
+    events: list[tuple[str, Any]] = []
+    body = {**CURVE, "within": "30d", "deadline_s": 1.0,
+            "workload": {"global_batch": 8, "seq_len": 128}}  # fmt: skip
+    status, text = run_operation(
+        "size", json.dumps(body).encode(), 200.0, lambda n, d: events.append((n, json.loads(d)))
+    )
+    found = json.loads(text)
+    assert (status, set(found)) == (200, set(SIZE_ANSWER_EXAMPLE))
+    assert set(found["points"][0]) == set(SIZE_ANSWER_EXAMPLE["points"][0])
+    [(name, table)] = events
+    assert name == "curve"
+    assert [p["devices"] for p in table["points"]] == [p["devices"] for p in found["points"]]
+    assert found["answer"] == 8
+    assert found["points"][0]["searched"]
