@@ -10,7 +10,7 @@ from .report import html_table
 from .text import escape
 from .waterfall_svg import waterfall_svg
 
-HEADS = ("gain", "step", "MFU", "memory", "change", "flags", "checkpoint")
+HEADS = ("gain", "step", "MFU", "memory", "change", "checkpoint")
 MOST_CHANGES = 6
 
 
@@ -51,12 +51,19 @@ def _changes(found: Mapping[str, Any]) -> str:
         rows.append(_row(changes["together"], "together: "))
     if not rows:
         return f"<p>no change of one axis gains ({changes['priced']} plans simulated)</p>"
-    return html_table(HEADS, rows)
+    return html_table(HEADS, rows) + _written(changes["together"] or changes["alone"][0])
+
+
+def _written(change: Mapping[str, Any]) -> str:
+    """What the best change writes in the framework's file."""
+    if not change["flags"]:
+        return ""
+    lines = [f"{item['key']} {item['was']} → {item['now']}" for item in change["flags"]]
+    return f"<p>write: {escape('; '.join(lines))}</p>"
 
 
 def _row(change: Mapping[str, Any], head: str) -> list[str]:
     words = ", ".join(f"{c['axis']} {c['was']} → {c['now']}" for c in change["changes"])
-    flags = ", ".join(_flag(item) for item in change["flags"])
     conversion = change["checkpoint_conversion"]
     return [
         f"+{change['gain']:.1%}",
@@ -64,10 +71,5 @@ def _row(change: Mapping[str, Any], head: str) -> list[str]:
         f"{change['mfu']:.1%}",
         format_bytes(change["memory_bytes"]),
         escape(head + words),
-        escape(flags),
         escape(f"converted: {conversion}" if conversion else "as it is"),
     ]
-
-
-def _flag(item: Mapping[str, Any]) -> str:
-    return f"{item['key']} {item['was']} → {item['now']}"

@@ -48,11 +48,14 @@
         change.changes.map((one) => one.axis + " " + one.was + " → " + one.now).join(", "),
       "+" + percent(change.gain), seconds(change.step_time_s), percent(change.mfu),
       shardwright.number(change.memory_bytes / 2 ** 30) + " GiB",
-      change.flags.map((flag) => el("div", { class: "mono" }, flag.key + " " + flag.was + " → " + flag.now)),
-      change.checkpoint_conversion || "as it is"]);
+      change.checkpoint_conversion ? "must be converted" : "loads as it is"]);
     if (!rows.length) return el("p", {}, "No change of one axis gains (" + found.priced + " plans simulated).");
-    return table("Changes by gain, each simulated; the same mathematics", ["change", "gain", "step", "MFU", "memory", "write", "checkpoint"],
-      rows, ["gain", "step", "MFU", "memory"], ["change", "write"]);
+    const best = found.together || found.alone[0];
+    return [table("Changes by gain, each simulated; the same mathematics", ["change", "gain", "step", "MFU", "memory", "checkpoint"],
+      rows, ["gain", "step", "MFU", "memory"], ["change"]),
+    best.flags.length ? el("h3", {}, "Write, for " + (found.together ? "all together" : "the first")) : "",
+    el("ul", { class: "mono" }, best.flags.map((flag) => el("li", {}, flag.key + " " + flag.was + " → " + flag.now))),
+    best.checkpoint_conversion ? el("p", {}, "Its checkpoint must be converted: " + best.checkpoint_conversion + ".") : ""];
   }
 
   function figures(found) {

@@ -96,7 +96,8 @@ CURVE = {"model": TINY, "device": "A100-80GB", "tokens": "1M"}
 MISTAKES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "another file": (
         "import",
-        {"file": {"name": "a.yml", "text": f"deepspeed: zero.json\n{AXOLOTL}"}, "cluster": "2xH100"},
+        {"file": {"name": "a.yml", "text": f"base_model: gpt2\ndeepspeed: z.json\n{AXOLOTL}"},
+         "cluster": "2xH100"},
         "/file/text", "those that it names are not opened",
     ),
     "a model's path": (
