@@ -7,7 +7,7 @@ from typing import Any
 
 from ...spec.units import format_bytes, format_seconds
 from .report import html_table
-from .text import escape
+from .text import escape, unbroken
 from .waterfall_svg import waterfall_svg
 
 HEADS = ("gain", "step", "MFU", "memory", "change", "checkpoint")
@@ -67,9 +67,9 @@ def _row(change: Mapping[str, Any], head: str) -> list[str]:
     conversion = change["checkpoint_conversion"]
     return [
         f"+{change['gain']:.1%}",
-        format_seconds(change["step_time_s"]),
+        unbroken(format_seconds(change["step_time_s"])),
         f"{change['mfu']:.1%}",
-        format_bytes(change["memory_bytes"]),
+        unbroken(format_bytes(change["memory_bytes"])),
         escape(head + words),
         escape(f"converted: {conversion}" if conversion else "as it is"),
     ]

@@ -8,9 +8,12 @@ from typing import Any
 from ...spec.units import format_count
 from .report import html_table
 from .size_svg import size_svg
-from .text import escape
+from .text import escape, unbroken
 
-COMMON = ("MFU", "plan")
+COST, COMMON = "cost", ("MFU", "plan")
+
+NOTHING = "-"
+"""A figure that there is not."""
 
 
 def size_html(found: Mapping[str, Any]) -> str:
@@ -20,13 +23,13 @@ def size_html(found: Mapping[str, Any]) -> str:
 
 
 def _curve(found: Mapping[str, Any]) -> list[str]:
-    heads = ("devices", "days", "at least", "cost", *COMMON)
+    heads = ("devices", "days", "at least", COST, *COMMON)
     rows = [
         [str(point["devices"]), _figure(point["days"]), _figure(point["least_days"]),
          _cost(point["cost"], found["currency"]), *_rest(point)]
         for point in found["points"]
     ]  # fmt: skip
-    return [f"<p>{escape(answer_text(found))}</p>", size_svg(found), html_table(heads, rows)]
+    return [f"<p>{escape(answer_text(found))}</p>", size_svg(found), _table(heads, rows)]
 
 
 def answer_text(found: Mapping[str, Any]) -> str:
@@ -43,22 +46,30 @@ def answer_text(found: Mapping[str, Any]) -> str:
 def _ways(found: Mapping[str, Any]) -> list[str]:
     tokens = format_count(found["tokens"])
     head = f"{found['model']} fine-tuned on {tokens} tokens, {found['cluster']}"
-    heads = ("way", "hours", "cost", *COMMON)
+    heads = ("way", "hours", COST, *COMMON)
     rows = [
         [escape(way["name"]), _figure(way["hours"]), _cost(way.get("cost"), ""), *_rest(way)]
         for way in found["ways"]
     ]
-    return [f"<p>{escape(head)}</p>", html_table(heads, rows)]
+    return [f"<p>{escape(head)}</p>", _table(heads, rows)]
+
+
+def _table(heads: tuple[str, ...], rows: list[list[str]]) -> str:
+    """A table, without costs where nothing has one."""
+    at = heads.index(COST)
+    if any(row[at] != NOTHING for row in rows):
+        return html_table(heads, rows)
+    return html_table(heads[:at] + heads[at + 1 :], [row[:at] + row[at + 1 :] for row in rows])
 
 
 def _rest(point: Mapping[str, Any]) -> list[str]:
     mfu, shape = point.get("mfu"), point.get("shape")
-    return ["-" if mfu is None else f"{mfu:.1%}", escape(shape or point["why"])]
+    return [NOTHING if mfu is None else f"{mfu:.1%}", escape(shape or point["why"])]
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return NOTHING if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _cost(value: float | None, currency: str | None) -> str:
-    return "-" if value is None else escape(f"{format_count(value)} {currency or ''}".strip())
+    return NOTHING if value is None else unbroken(f"{format_count(value)} {currency or ''}".strip())

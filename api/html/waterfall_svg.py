@@ -33,7 +33,7 @@ def waterfall_svg(found: Mapping[str, Any]) -> str:
 
 def shown_bars(bars: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Bars of a document with those below a thousandth of the step summed up."""
-    kept, rest = [], []
+    kept, rest = list[dict[str, Any]](), list[dict[str, Any]]()
     for bar in bars:
         small = abs(bar["share"]) < LEAST_SHARE and bar["term"] not in (PEAK, UNEXPLAINED)
         (rest if small else kept).append(bar)

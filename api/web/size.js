@@ -4,7 +4,7 @@
 (function () {
   const { el, field, drawn, options, number, percent, seconds, table } = shardwright;
   const WIDE = 720, HIGH = 260, LEFT = 52, RIGHT = 16, TOP = 14, BOTTOM = 34, DAY_S = 86400;
-  const KINDS = [["curve", "how many devices a pre-training needs"], ["ways", "how long fine-tuning takes on a cluster"]];
+  const KINDS = [["curve", "devices for a pre-training"], ["ways", "fine-tuning on a cluster"]];
   const text = (value, more) => el("input", { type: "text", value: value, autocomplete: "off", spellcheck: "false", ...more });
   const amount = (value) => el("input", { type: "number", min: 0, step: "any", inputmode: "decimal", value: value });
 

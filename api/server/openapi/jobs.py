@@ -228,7 +228,10 @@ def job_schemas() -> dict[str, Any]:
     whole = {
         "asked": REQUEST_SCHEMA,
         "best": {"type": ["object", "null"], "description": "The best plan so far, with its gap."},
-        "answer": {"type": ["object", "null"], "description": "PlanReport, WhatIf, Size, RunReport."},
+        "answer": {
+            "type": ["object", "null"],
+            "description": "PlanReport, WhatIf, Size or RunReport.",
+        },
         "problem": {"type": ["object", "null"], "description": "Why it failed: a Problem."},
     }
     return {

@@ -50,13 +50,14 @@ def size_schemas() -> dict[str, Any]:
     """Components of a curve over numbers of devices, and of ways to fine-tune on a cluster."""
     text, count = {"type": "string"}, {"type": "integer"}
     number, flag = {"type": ["number", "null"]}, {"type": "boolean"}
+    some = {"type": ["string", "null"]}
     point = {
         "devices": count,
         **dict.fromkeys(("feasible", "searched", "proven"), flag),
         **dict.fromkeys(("time_s", "days", "least_days", "device_hours", "cost"), number),
         **dict.fromkeys(("step_time_s", "lower_bound_s", "mfu", "tokens_per_s"), number),
         "plan": {"type": ["object", "null"], "description": "The decisions."},
-        **dict.fromkeys(("plan_hash", "shape"), {"type": ["string", "null"]}),
+        **dict.fromkeys(("plan_hash", "shape"), some),
         "why": {"type": "string", "description": "What stands in its way."},
     }
     rest = {"assumptions": {"type": "array", "items": {"$ref": "#/components/schemas/Assumption"}}}
@@ -65,9 +66,9 @@ def size_schemas() -> dict[str, Any]:
         "SizePoint": _object(point),
         "TrainingSize": _object(
             {
-                **{"model": text, "device": text, "tokens": count},
-                **{"within_s": number, "budget": number},
-                "currency": {"type": ["string", "null"]},
+                "model": text, "device": text, "tokens": count,
+                "within_s": number, "budget": number,
+                "currency": some,
                 "answer": {
                     "type": ["integer", "null"],
                     "description": "The smallest number of devices that meets the limits.",
@@ -79,7 +80,7 @@ def size_schemas() -> dict[str, Any]:
         ),
         "FineTuning": _object(
             {
-                **{"model": text, "cluster": text, "tokens": count},
+                "model": text, "cluster": text, "tokens": count,
                 "ways": {
                     "type": "array",
                     "description": "full, LoRA, QLoRA, each with the keys of a SizePoint too.",
