@@ -114,6 +114,9 @@ def test_the_picture_has_every_point() -> None:
     drawing = size_svg(small().to_document())
     assert drawing.count("<circle") == 3
     assert "8 devices:" in drawing
+    shown = small()._repr_html_()
+    assert shown.count("<tr>") == 4
+    assert drawing in shown
 
 
 def test_the_command_says_what_python_says(plan: Plan, tmp_path: Path) -> None:
