@@ -156,15 +156,9 @@ def run_operation(
             check_run_body(run_body)
             lent, limit_s = lent_text(named_calibration(run_body)), run_body.deadline_s or RUN_S
             return 200, checked_body(parsed, limit_s, run_body.plan_id, lent)
-        if operation == "check-profile":
-            return 200, encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body)))
-        if operation == "import":
-            return 200, encode_report(handle_import(IMPORT_ADAPTER.validate_json(body)))
-        if operation == "diagnosis":
-            return 200, encode(handle_diagnosis(DIAGNOSIS_ADAPTER.validate_json(body)))
         if operation in STORED_OPERATIONS:
             return 200, STORED_OPERATIONS[operation](parsed)
-        return 200, encode_report(handle_simulation(SIMULATION_ADAPTER.validate_json(body)))
+        return 200, AT_ONCE[operation](body)
     except CalibrationNeededError as run_body:
         return CALIBRATION_NEEDED, encode({"calibration": run_body.name})
     except ShardwrightError as error:
@@ -177,6 +171,17 @@ def run_operation(
         return _too_large()
     except Exception as error:  # a fault of ours must cost this request only
         return _internal_error(error, on_fault)
+
+
+AT_ONCE: dict[str, Callable[[bytes], bytes]] = {
+    "check-profile": lambda body: encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body))),
+    "simulation": lambda body: encode_report(
+        handle_simulation(SIMULATION_ADAPTER.validate_json(body))
+    ),
+    "import": lambda body: encode_report(handle_import(IMPORT_ADAPTER.validate_json(body))),
+    "diagnosis": lambda body: encode(handle_diagnosis(DIAGNOSIS_ADAPTER.validate_json(body))),
+}
+"""What needs nothing but its body, by the name of the operation."""
 
 
 def _sized(

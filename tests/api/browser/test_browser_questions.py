@@ -7,18 +7,11 @@ from typing import Any
 
 import pytest
 from service.browsing import NARROW, Person, chromium
-from service.services import Service, served
+from service.services import Service
 
 from shardwright.api.server.openapi.files import IMPORT_EXAMPLE
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("asked")
-    with served(folder, "--db", f"sqlite:///{folder}/jobs.sqlite") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
