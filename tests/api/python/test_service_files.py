@@ -52,7 +52,7 @@ def test_an_import_is_that_of_python_and_of_the_client(service: Service, file: s
     with sw.Client(service.url) as client:
         there = client.import_plan(file, "8xH100-80GB", model="gpt2")
         assert there.report == here.report
-        assert there.simulate().prediction == here.prediction
+        assert there.stack == here.stack
     found = httpx.post(service.url + "/v1/imports", json=IMPORT_EXAMPLE, timeout=30).json()
     assert found["plan_hash"] == here.plan.hash
     assert set(found) == set(IMPORT_ANSWER_EXAMPLE)
@@ -63,7 +63,7 @@ def test_a_diagnosis_is_that_of_python_and_of_the_client(service: Service, file:
     with sw.Client(service.url) as client:
         there = client.diagnose(file, "8xH100-80GB", model="gpt2", measured_step_s=0.2)
         assert there.to_document() == json.loads(json.dumps(here))
-        with pytest.raises(InputError, match=r"measured_step_s: got 1e-06; allowed: at least 0.006"):
+        with pytest.raises(InputError, match=r"measured_step_s: got 1e-06; .*at least 0.006"):
             client.diagnose(file, "8xH100-80GB", model="gpt2", measured_step_s=1e-6)
         Path("b.args").write_text("--no-such-flag 1")
         with pytest.raises(InputError, match=r"path: got b.args; allowed: a file of megatron"):
