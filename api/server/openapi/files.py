@@ -1,4 +1,4 @@
-"""Description of imports and diagnoses: routes, answers, examples."""
+"""Description of imports and diagnoses: routes, answers, examples with shortened plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ IMPORT_EXAMPLE: dict[str, Any] = {
     "cluster": "8xH100-80GB",
 }
 DIAGNOSIS_EXAMPLE: dict[str, Any] = {**IMPORT_EXAMPLE, "measured_step_s": 0.2}
-IMPORT_ANSWER_EXAMPLE: dict[str, Any] = {**REPORT_EXAMPLE, "framework": "megatron", "ignored": []}
+IMPORT_ANSWER_EXAMPLE: dict[str, Any] = {
+    **REPORT_EXAMPLE,
+    "plan": {"schema_version": 1},
+    "framework": "megatron",
+    "ignored": [],
+}
 _CHANGE: dict[str, Any] = {
     "changes": [{"axis": "tp", "was": "2", "now": "1"}],
     "gain": 0.25,
@@ -30,11 +35,12 @@ _CHANGE: dict[str, Any] = {
     "checkpoint_conversion": "",
     "flags": [{"key": "tensor-model-parallel-size", "was": "2", "now": "1"}],
     "stack": "megatron",
-    "plan": REPORT_EXAMPLE["plan"],
+    "plan": {"schema_version": 1},
     "plan_hash": REPORT_EXAMPLE["plan_hash"],
 }
 DIAGNOSIS_ANSWER_EXAMPLE: dict[str, Any] = {
-    **{key: REPORT_EXAMPLE[key] for key in ("plan", "plan_hash", "prediction", "provenance")},
+    **{key: IMPORT_ANSWER_EXAMPLE[key] for key in ("plan", "plan_hash", "prediction")},
+    "provenance": REPORT_EXAMPLE["provenance"],
     "assumptions": REPORT_EXAMPLE["assumptions"],
     "source": "train.args",
     "framework": "megatron",

@@ -36,7 +36,7 @@ SIZE_ANSWER_EXAMPLE: dict[str, Any] = {
             "lower_bound_s": 2.84,
             "mfu": 0.491,
             "tokens_per_s": 1_033_000.0,
-            "plan": PLAN_REPORT_EXAMPLE["plan"],
+            "plan": {"schema_version": 1},
             "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
             "shape": "tp 4, pp 4, dp 64, zero1, 1f1b, micro-batch 1 x 8",
             "why": "",
