@@ -44,17 +44,22 @@ def problem_body(model: Any, cluster: Any, arguments: Mapping[str, Any]) -> dict
         and not {"global_batch", "global_batch_tokens"} & {*workload}
     ):
         workload = {"global_batch": DEFAULT_BATCH, "seq_len": DEFAULT_SEQ_LEN, **workload}
-    model, loaded = _model(model), workload.get("expert_load")
+    model, loaded = model_body(model), workload.get("expert_load")
     if loaded is not None and not is_word(loaded):
         shape = model_of(model, "model")[0]
         workload["expert_load"] = to_document(expert_load_of(loaded, shape))
     if (lengths := workload.get("lengths")) is not None:
         tokens = workload.get("seq_len")
         workload["lengths"] = to_document(lengths_of(lengths, tokens or DEFAULT_SEQ_LEN))
-    return {"model": model, "cluster": _cluster(cluster), "workload": workload}
+    return {"model": model, "cluster": cluster_body(cluster), "workload": workload}
 
 
-def _model(model: Any) -> Any:
+def model_body(model: Any) -> Any:
+    """A model as a body has it; None is the embedded one.
+
+    Raises:
+        InputError: an unreadable file, or no usable model.
+    """
     if model is None:
         return DEFAULT_MODEL
     if hasattr(model, "named_parameters"):
@@ -70,7 +75,12 @@ def _model(model: Any) -> Any:
     return dict(model) if isinstance(model, Mapping) else model
 
 
-def _cluster(cluster: Any) -> Any:
+def cluster_body(cluster: Any) -> Any:
+    """A cluster as a body has it; None is the service's machine.
+
+    Raises:
+        InputError: an unreadable file, or no usable cluster.
+    """
     if cluster is None:
         return "local"
     if isinstance(cluster, ClusterSpec):
@@ -114,7 +124,7 @@ def what_if_body(
     if question.sweep is not None:
         body["sweep"] = {question.sweep.path: list(question.sweep.values)}
     if add is not None:
-        body["add"] = _cluster(add)
+        body["add"] = cluster_body(add)
     return without_none(body)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,9 @@ from ..notebook.what_if_handle import WhatIfs, handle_inputs
 from ..problem.resolve import Inputs
 from ..views.comparison import ComparisonSide
 from ..what_if.inputs import SetValues, SweepValues
+from .answers import ServiceDiagnosis, ServiceSize
 from .bodies import what_if_body, without_none
+from .file_requests import file_request, size_request, text_file, trace_document
 from .jobs import PATHS, Job, JobKind
 from .reader import Reader
 from .requests import (
@@ -25,6 +28,7 @@ from .requests import (
     checked_flags,
     plan_document,
     plan_request,
+    pricing_words,
     simulation_request,
 )
 from .results import explanation_of
@@ -37,8 +41,8 @@ class Client:
     """The functions of ``import shardwright``, answered by a service.
 
     Arguments, handles and errors are the same, so a notebook works with either. Files are read
-    here; ``local``, profiles and calibrations are the service's. ``plan``, ``what_if`` and
-    ``execute`` wait for a durable job; Ctrl-C cancels it and returns the best so far. Their
+    here; ``local``, profiles and calibrations are the service's. ``plan``, ``what_if``, ``size``
+    and ``execute`` wait for a durable job; Ctrl-C cancels it and returns the best so far. Their
     ``submit_…`` forms do not wait.
 
     Args:
@@ -177,6 +181,73 @@ class Client:
         body = {"plan": plan_document(plan), **question, **limits, **_priced_as(plan, flags)}
         return self._submit("what-if", without_none(body), self._reader.what_ifs)
 
+    def import_plan(
+        self,
+        path: str | Path,
+        cluster: Any = None,
+        *,
+        framework: str | None = None,
+        model: Any = None,
+        oom_risk: float | None = None,
+        **flags: Any,
+    ) -> SimulationHandle:
+        """Read a framework's configuration, as :func:`shardwright.import_plan` does.
+
+        The file is read here, and no other that it names.
+        """
+        body = file_request(path, cluster, model, flags, framework=framework, oom_risk=oom_risk)
+        document = self._transport.post("/v1/imports", body)
+        return self._reader.simulation(document, pricing_words(document), oom_risk)
+
+    def diagnose(
+        self,
+        path: str | Path,
+        cluster: Any = None,
+        *,
+        config: str | Path | None = None,
+        framework: str | None = None,
+        model: Any = None,
+        measured_step_s: float | None = None,
+        tokens_per_s: float | None = None,
+        trace: str | Path | None = None,
+        oom_risk: float | None = None,
+        **flags: Any,
+    ) -> ServiceDiagnosis:
+        """Explain a measured run, as :func:`shardwright.diagnose` does.
+
+        The files are read here, each of at most 1 MiB, and no other that they name.
+        """
+        more = {"framework": framework, "measured_step_s": measured_step_s,
+                "tokens_per_s": tokens_per_s, "oom_risk": oom_risk,
+                "config": None if config is None else text_file(config),
+                "trace": None if trace is None else trace_document(trace)}  # fmt: skip
+        body = file_request(path, cluster, model, flags, **more)
+        return ServiceDiagnosis(document=self._transport.post("/v1/diagnoses", body))
+
+    def size(self, model: Any, tokens: str | float, **arguments: Any) -> ServiceSize:
+        """Size a training, or price fine-tunings, as :func:`shardwright.size` does."""
+        return self.submit_size(model, tokens, **arguments).wait()
+
+    def submit_size(
+        self,
+        model: Any,
+        tokens: str | float,
+        *,
+        cluster: Any = None,
+        device: str | None = None,
+        within: str | float | None = None,
+        budget: float | None = None,
+        prices: Any = None,
+        epochs: float | None = None,
+        deadline_s: float | None = None,
+        **flags: Any,
+    ) -> Job[ServiceSize]:
+        """Submit a size without waiting; arguments as of :meth:`size`."""
+        limits = {"device": device, "within": within, "budget": budget, "epochs": epochs,
+                  "prices": prices, "deadline_s": deadline_s}  # fmt: skip
+        body = size_request(model, tokens, cluster, flags, **limits)
+        return self._submit("size", body, self._reader.size)
+
     def execute(self, plan: Any, steps: int = 20, **arguments: Any) -> RunResult:
         """Run a plan on the service's machine.
 
@@ -228,7 +299,7 @@ class Client:
         """This token's jobs, newest first.
 
         Args:
-            kind: plan, what-if or run.
+            kind: plan, what-if, size or run.
             most: limit of the list.
         """
         if kind not in PATHS:

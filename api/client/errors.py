@@ -15,6 +15,8 @@ URN = "urn:shardwright:problem:"
 CHANGE_SEPARATOR = "; smallest change that fits: "
 NOT_BUILT_TEXT = " is not built yet"
 WRAPPING_OBJECTS = ("workload", "constraints", "strategy")
+FILE_OBJECTS = {"file": "path", "config": "config"}
+"""Objects of a file's name and text, by the argument that names it in Python."""
 """Objects of the bodies whose fields are arguments in Python."""
 ARGUMENT_OF_KEY = {"plan_id": "plan", "given": "plan"}
 
@@ -46,6 +48,9 @@ def error_of(document: Mapping[str, Any], body: Any = None) -> ShardwrightError:
 def _input_error(pointer: str, message: str, body: Any) -> InputError:
     allowed, _, nearest = message.removeprefix("allowed: ").partition("; nearest: ")
     value = _value_at(pointer, body)
+    head, _, rest = pointer.removeprefix("/").partition("/")
+    if head in FILE_OBJECTS and rest == "text":  # all of it would be no help
+        value = _value_at(f"/{head}/name", body)
     text = ", ".join(map(str, value)) if isinstance(value, list) else value
     plain = allowed.removeprefix("Input should be ")
     return InputError(_field(pointer), text, plain, nearest or None)
@@ -58,6 +63,8 @@ def _field(pointer: str) -> str:
     if not parts:
         return "request"
     head, *rest = parts
+    if head in FILE_OBJECTS:
+        return FILE_OBJECTS[head]
     if head in ("set", "sweep"):
         return " ".join([head, *rest[:1]])
     return ".".join([ARGUMENT_OF_KEY.get(head, head), *rest])

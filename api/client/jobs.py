@@ -10,8 +10,13 @@ from ...spec.errors import RunError
 from .errors import error_of
 from .transport import Event, Transport
 
-JobKind = Literal["plan", "what-if", "run"]
-PATHS: dict[JobKind, str] = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
+JobKind = Literal["plan", "what-if", "size", "run"]
+PATHS: dict[JobKind, str] = {
+    "plan": "/v1/plans",
+    "what-if": "/v1/what-ifs",
+    "size": "/v1/sizes",
+    "run": "/v1/runs",
+}
 FINAL_STATES = ("done", "failed", "cancelled")
 CANCEL_GRACE_S = 15.0
 """Seconds that a cancelled job gets to end: searches take half a second, runs ten."""
@@ -26,7 +31,7 @@ class Job(Generic[Result]):
 
     Args:
         transport: to the service.
-        kind: plan, what-if or run.
+        kind: plan, what-if, size or run.
         document: of the job, as last read.
         read: makes its result from its answer.
         body: of the request, if known, for error messages.

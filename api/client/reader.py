@@ -15,6 +15,7 @@ from ..notebook.plan_handle import PlanHandle
 from ..notebook.run_result import RunResult
 from ..notebook.what_if_handle import WhatIfs
 from ..problem.resolve import Inputs, plan_pricing
+from .answers import ServiceSize
 from .handles import ServicePlanHandle, ServiceSimulationHandle, ServiceWhatIfs
 from .jobs import JobKind
 from .results import report_of, what_if_of
@@ -65,6 +66,10 @@ class Reader:
         """Read the answers to a question; those until it was canceled."""
         return ServiceWhatIfs(result=what_if_of(job["answer"]), document=job["answer"])
 
+    def size(self, job: Mapping[str, Any]) -> ServiceSize:
+        """Read a training's size, or fine-tunings side by side."""
+        return ServiceSize(document=job["answer"])
+
     def run(self, job: Mapping[str, Any]) -> RunResult:
         """Read the measured result of a run."""
         return RunResult(job["answer"])
@@ -73,7 +78,8 @@ class Reader:
         """Choose the reader of a kind of job."""
         if kind == "plan":
             return lambda job: self.plan(job, *_pricing_and_risk(job))
-        return self.what_ifs if kind == "what-if" else self.run
+        readers = {"what-if": self.what_ifs, "size": self.size, "run": self.run}
+        return readers[kind]
 
 
 def _pricing_and_risk(job: Mapping[str, Any]) -> tuple[dict[str, str], float | None]:

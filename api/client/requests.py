@@ -102,10 +102,16 @@ def simulation_request(
         body["strategy"] = {name: checked.get(name) for name in STRATEGY_FIELDS}
         body |= {name: checked.get(name) for name in MEMORY_FLAGS}
     body |= {"prices": prices_body(checked.get("prices")), "tokens": checked.get("tokens")}
-    before = report_pricing(plan)
-    words = {name: checked.get(name) or getattr(before, name) for name in PRICING_FLAGS}
-    pricing = {name: word for name, word in words.items() if word is not None}
+    given = {name: checked[name] for name in PRICING_FLAGS if checked.get(name)}
+    pricing = pricing_words(plan) | given
     return without_none({**body, **pricing, "oom_risk": oom_risk}), pricing
+
+
+def pricing_words(document: Any) -> dict[str, str]:
+    """Stack and calibration that a report names, as flags; none of a plan alone."""
+    before = report_pricing(document)
+    words = {name: getattr(before, name) for name in PRICING_FLAGS}
+    return {name: word for name, word in words.items() if word is not None}
 
 
 def plan_document_or_none(source: Any) -> dict[str, Any] | None:

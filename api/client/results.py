@@ -24,7 +24,7 @@ from ..what_if.what_if import WhatIf
 
 Decoded = TypeVar("Decoded")
 SOURCE_NAME = "answer"
-EXTRA_KEYS = ("plan_hash", "explain", "trace")
+EXTRA_KEYS = ("plan_hash", "explain", "trace", "framework", "ignored")
 """Keys beside a report's own."""
 
 

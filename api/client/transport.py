@@ -79,10 +79,9 @@ class Transport:
         return self._request("GET", path, None, {}, query).json()
 
     def post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> Any:
-        """Post a body; ``key`` makes a repeated post idempotent."""
-        return self._request(
-            "POST", path, body, {} if key is None else {"Idempotency-Key": key}
-        ).json()
+        """Post a body; ``key`` makes a repeated post idempotent, and asks for a job."""
+        headers = {} if key is None else {"Idempotency-Key": key, "Prefer": "respond-async"}
+        return self._request("POST", path, body, headers).json()
 
     def delete(self, path: str, query: Mapping[str, Any] | None = None) -> None:
         """Cancel the job at a path; no effect once it has ended, unless the query says so."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...planner.solve.garbage_collection import garbage_collection_paused
 from ...spec.report.report import MemoryRow, Report
+from ..html.diagnosis import diagnosis_html
 from ..planning.report import simulate_plan
 from ..views.report_text import peak_memory_row
 from .changes import ChangeSearch, RankedChanges
@@ -48,6 +49,9 @@ class Diagnosis:
     def peak_row(self) -> MemoryRow:
         """Memory of the fullest device."""
         return peak_memory_row(self.report.prediction)
+
+    def _repr_html_(self) -> str:
+        return diagnosis_html(self.to_document())
 
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form, a stable contract (docs/diagnosing.md)."""

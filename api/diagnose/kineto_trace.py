@@ -68,18 +68,26 @@ def read_trace(path: str) -> TracedStep:
     Raises:
         InputError: no readable trace, or none with steps and kernels of a device.
     """
-    document = _document(path)
+    return trace_from(_document(path), path)
+
+
+def trace_from(document: Any, where: str) -> TracedStep:
+    """Read a trace's document; ``where`` names it in errors.
+
+    Raises:
+        InputError: none with steps and kernels of a device.
+    """
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
-        raise InputError(FLAG, path, ALLOWED)
+        raise InputError(FLAG, where, ALLOWED)
     timed = [event for event in events if isinstance(event, dict) and event.get("ph") == "X"]
     windows = _windows(timed)
     kernels = [event for event in timed if str(event.get("cat", "")).casefold() in ON_DEVICE]
     if not kernels:
-        raise InputError(FLAG, f"{path}, without kernels of a device", ALLOWED)
+        raise InputError(FLAG, f"{where}, without kernels of a device", ALLOWED)
     if not windows:
         allowed = "steps marked by profiler.step(): ProfilerStep#N"
-        raise InputError(FLAG, f"{path}, without steps", allowed)
+        raise InputError(FLAG, f"{where}, without steps", allowed)
     return _traced(kernels, windows)
 
 

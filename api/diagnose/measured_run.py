@@ -13,14 +13,14 @@ from ...spec.errors import InputError
 from ...spec.plan.plan import Plan
 from ...spec.report.report import Assumption
 from ..frameworks.framework import Framework
-from ..frameworks.framework_file import FrameworkFile, read_framework_file
+from ..frameworks.framework_file import FrameworkFile, framework_file, read_framework_file
 from ..frameworks.import_plan import ImportedPlan, imported
 from ..frameworks.shipped import FRAMEWORKS, framework_named, framework_of, kinds_of
 from ..planning.report import memory_rule
 from ..problem.model_and_cluster import cluster_of
-from ..problem.report_pricing import read_document
+from ..problem.report_pricing import PlanDocument, document_from_text, read_document
 from ..problem.resolve import Inputs, plan_pricing
-from .logs.read_log import TITLES, read_log
+from .logs.read_log import TITLES, log_from_text, read_log
 from .logs.run_log import RunLog
 from .step_noise import StepNoise, TimedStep, step_noise
 from .trainer_framework import TRAINER
@@ -37,7 +37,8 @@ class RunQuestion:
     ``path``: a log, a framework's configuration or a plan. ``config``: the configuration or plan
     of a log that prints none. ``given`` and ``strategy``: flags that the file leaves out.
     ``measured_s`` and ``tokens_per_s`` (of all devices) say the measured figure, and replace a
-    log's. ``risk`` is the accepted chance of running out of memory.
+    log's. ``risk`` is the accepted chance of running out of memory. ``texts``: contents of the two
+    files by name, in place of the disk's; with them no file is opened.
     """
 
     path: str
@@ -48,6 +49,37 @@ class RunQuestion:
     measured_s: float | None = None
     tokens_per_s: float | None = None
     risk: float | None = None
+    texts: Mapping[str, str] | None = None
+
+    def framework_file(self, path: str) -> FrameworkFile:
+        """A file of this question as flat keys.
+
+        Raises:
+            InputError: missing, of no known form, or malformed.
+        """
+        if self.texts is None:
+            return read_framework_file(path)
+        return framework_file(self.texts[path], path, alone=True)
+
+    def log(self) -> RunLog:
+        """The log of this question.
+
+        Raises:
+            InputError: missing, or no step times in it.
+        """
+        if self.texts is None:
+            return read_log(self.path)
+        return log_from_text(self.texts[self.path], self.path)
+
+    def plan_document(self, path: str) -> PlanDocument:
+        """A file of this question as a plan.
+
+        Raises:
+            InputError: missing, or no usable plan.
+        """
+        if self.texts is None:
+            return read_document(path)
+        return document_from_text(self.texts[path], path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +118,7 @@ def measured_run(question: RunQuestion) -> MeasuredRun:
             raise InputError(CONFIG_FLAG, question.config, allowed)
         made = _configured(question.path, question)
         return _with_figure(made, question, None)
-    log = read_log(question.path)
+    log = question.log()
     if question.config is not None:
         made = _configured(question.config, question)
     else:
@@ -104,18 +136,18 @@ def _check_figures(question: RunQuestion) -> None:
 
 def _configured(path: str, question: RunQuestion) -> MeasuredRun:
     """The run of a configuration or a plan, without its measured step."""
-    if _is_plan(path, question.framework):
+    if _is_plan(path, question):
         return _planned(path, question)
-    file = read_framework_file(path)
+    file = question.framework_file(path)
     framework = framework_of(file, question.framework)
     return _imported(imported(file, framework, question.given, question.strategy), path, question)
 
 
-def _is_plan(path: str, framework: str | None) -> bool:
-    if framework is not None or Path(path).suffix.casefold() != ".json":
+def _is_plan(path: str, question: RunQuestion) -> bool:
+    if question.framework is not None or Path(path).suffix.casefold() != ".json":
         return False
     try:
-        return not kinds_of(read_framework_file(path))
+        return not kinds_of(question.framework_file(path))
     except InputError:  # the reader of plans says what is wrong with it
         return True
 
@@ -127,7 +159,7 @@ def _planned(path: str, question: RunQuestion) -> MeasuredRun:
     for flag, value in beside.items():
         if value is not None:
             raise InputError(flag, value, f"nothing beside {path}, which decides it")
-    document = read_document(path)
+    document = question.plan_document(path)
     inputs = document.inputs(given)
     stack, measured, notes = plan_pricing(document.plan, inputs)
     return MeasuredRun(
@@ -171,7 +203,8 @@ def _configured_by(log: RunLog, question: RunQuestion) -> MeasuredRun:
         raise InputError(path, "no configuration", allowed, f"{CONFIG_FLAG} train.toml")
     _check_world(log, question)
     framework = TRAINER if log.kind == "trainer" else framework_named(log.kind, "--from")
-    file = FrameworkFile(path=path, form=log.form, keys=log.keys)
+    alone = question.texts is not None
+    file = FrameworkFile(path=path, form=log.form, keys=log.keys, alone=alone)
     return _imported(imported(file, framework, question.given, question.strategy), path, question)
 
 

@@ -100,7 +100,7 @@ class Waterfall:
             "mfu": self.mfu,
             "mfu_full_attention": self.mfu_full,
             "explained": self.explained,
-            "bars": [bar._asdict() for bar in self.bars],
+            "bars": [{**bar._asdict(), "meaning": bar.words} for bar in self.bars],
         }
 
 

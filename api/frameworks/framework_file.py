@@ -32,14 +32,25 @@ WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkFile:
-    """Flat keys of a file; ``form`` is json, toml, yaml or arguments."""
+    """Flat keys of a file; ``form`` is json, toml, yaml or arguments.
+
+    ``alone``: its text was sent, so that no file that it names may be opened.
+    """
 
     path: str
     form: str
     keys: Mapping[str, Any]
+    alone: bool = False
 
     def folder_file(self, name: str) -> Path:
-        """A file that this one names, beside it."""
+        """A file that this one names, beside it.
+
+        Raises:
+            InputError: this one stands alone.
+        """
+        if self.alone:
+            allowed = "all keys in one file: those that it names are not opened here"
+            raise InputError(self.path, f"the name of another file, {name}", allowed)
         return Path(self.path).expanduser().parent / name
 
 
@@ -55,8 +66,13 @@ def read_framework_file(path: str) -> FrameworkFile:
     return framework_file(read_text(file, WHAT, MAX_BYTES), path)
 
 
-def framework_file(text: str, path: str) -> FrameworkFile:
-    """A file's text as flat keys; ``path`` names it and tells its form.
+def framework_file(text: str, path: str, alone: bool = False) -> FrameworkFile:
+    """A file's text as flat keys.
+
+    Args:
+        text: of the file.
+        path: names it and tells its form.
+        alone: True if no file that it names may be opened.
 
     Raises:
         InputError: of no known form, or malformed.
@@ -67,11 +83,11 @@ def framework_file(text: str, path: str) -> FrameworkFile:
     if not text.strip():
         raise InputError(path, "an empty file", WHAT)
     if form == "arguments":
-        return FrameworkFile(path=path, form=form, keys=_arguments(text, path))
+        return FrameworkFile(path=path, form=form, keys=_arguments(text, path), alone=alone)
     document = _document(text, path, form)
     if not isinstance(document, dict):
         raise InputError(path, type(document).__name__, f"{WHAT}: keys and values at the top")
-    return FrameworkFile(path=path, form=form, keys=dict(_flat(document)))
+    return FrameworkFile(path=path, form=form, keys=dict(_flat(document)), alone=alone)
 
 
 def _document(text: str, path: str, form: str) -> Any:

@@ -11,7 +11,7 @@ from ...planner.solve.problem import Problem
 from ...spec.errors import InputError
 from ...spec.model.model_spec import ModelSpec
 from ...spec.plan.plan import LayerPlan, Plan
-from ...spec.report.report import Assumption
+from ...spec.report.report import Assumption, Report
 from ...spec.strategy import LayerStrategy
 from ..planning.uniform_chunks import ChunkSplitter, layer_chunks
 from ..planning.uniform_plan import UniformStrategy, strategy_flags, uniform_plan
@@ -38,6 +38,11 @@ class ImportedPlan:
     problem: Problem
     assumptions: tuple[Assumption, ...]
     ignored: tuple[str, ...]
+
+    def to_document(self, report: Report) -> dict[str, Any]:
+        """JSON-ready form with the plan's report, a stable contract (docs/frameworks.md)."""
+        said = {"framework": self.framework.name, "ignored": list(self.ignored)}
+        return {**report.to_document(), **said}
 
 
 def import_plan(

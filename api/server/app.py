@@ -28,6 +28,7 @@ from .jobs.routes.profiles import ProfileRoutes
 from .jobs.routes.views import ViewRoutes
 from .jobs.service import JobRules, JobService
 from .metrics import Metrics, MetricsMiddleware
+from .openapi.files import DIAGNOSIS_DOCS, IMPORT_DOCS
 from .openapi.install import (
     CATALOGUE_DOCS,
     HEALTH_DOCS,
@@ -40,6 +41,8 @@ from .page import add_page
 from .problems import encode, problem_response
 
 SIMULATION_S = 10.0
+DIAGNOSIS_S = 30.0
+"""Of a diagnosis, which simulates many changes of a plan."""
 NO_URL = "sqlite:////dev/null"
 """Of a service that only describes itself."""
 
@@ -95,8 +98,8 @@ def make_app(
     async def read_metrics() -> Response:
         return await metrics.read(service, pool)
 
-    kinds = ("plan", "what-if", "run") if service.rules.may_execute else ("plan", "what-if")
-    for kind in kinds:
+    kinds = ("plan", "what-if", "size", "run")
+    for kind in kinds if service.rules.may_execute else kinds[:-1]:
         JobRoutes(service, asker.call, kind).add_to(app)
     ProfileRoutes(service, asker.call).add_to(app)
     ViewRoutes(service, asker.call).add_to(app)
@@ -198,3 +201,11 @@ def _add_computations(app: FastAPI, pool: ChildPool, jobs: JobService, asker: Ch
     @app.post("/v1/simulations", **SIMULATION_DOCS)
     async def simulations(request: Request) -> Response:
         return await asker.call(request, "simulation", await request.body(), SIMULATION_S)
+
+    @app.post("/v1/imports", **IMPORT_DOCS)
+    async def imports(request: Request) -> Response:
+        return await asker.call(request, "import", await request.body(), SIMULATION_S)
+
+    @app.post("/v1/diagnoses", **DIAGNOSIS_DOCS)
+    async def diagnoses(request: Request) -> Response:
+        return await asker.call(request, "diagnosis", await request.body(), DIAGNOSIS_S)

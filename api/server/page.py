@@ -55,6 +55,8 @@ FILES = (
     "compare.js",
     "answer.js",
     "history.js",
+    "size.js",
+    "diagnose.js",
     "app.js",
 )
 """What index.html names."""

@@ -15,6 +15,7 @@ from ...planner.solve.garbage_collection import garbage_collection_paused
 from ...spec.errors import InputError
 from ...spec.inputs.token_count import token_count
 from ...spec.report.report import Assumption
+from ..html.size import size_html
 from ..planning.training import STEPS_ALONE
 from ..problem.model_and_cluster import cluster_of, model_of
 from ..problem.price_file import PricesLike
@@ -56,6 +57,9 @@ class FineTuning:
     points: Mapping[str, SizePoint]
     refused: Mapping[str, str]
     assumptions: tuple[Assumption, ...] = field(default=())
+
+    def _repr_html_(self) -> str:
+        return size_html(self.to_document())
 
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form, a stable contract (docs/sizing.md)."""

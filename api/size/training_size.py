@@ -17,6 +17,7 @@ from ...planner.solve.garbage_collection import garbage_collection_paused
 from ...spec.errors import InputError
 from ...spec.inputs.token_count import token_count
 from ...spec.report.report import Assumption
+from ..html.size import size_html
 from ..planning.training import STEPS_ALONE
 from ..problem.model_and_cluster import ModelLike, model_of
 from ..problem.price_file import PricesLike
@@ -72,6 +73,9 @@ class TrainingSize:
     def ruled_out(self) -> bool:
         """True if bounds prove that no plan of any point meets the limits."""
         return not any(p.may_meet(self.within_s, self.budget) for p in self.points)
+
+    def _repr_html_(self) -> str:
+        return size_html(self.to_document())
 
     def to_document(self) -> dict[str, Any]:
         """JSON-ready form, a stable contract (docs/sizing.md)."""

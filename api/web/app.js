@@ -1,13 +1,13 @@
 "use strict";
-/* The page: a question at the side, and the job that the address names. */
+/* The page: questions at the side, and the job that the address names. */
 
 (function () {
   const { el, ask, say } = shardwright;
-  const JOB = /^#([0-9a-f]{32})$/;
+  const JOB = /^#([0-9a-f]{32})$/, SIZE = /^#size(?:-([0-9a-f]{32}))?$/;
   const main = document.getElementById("main"), side = document.getElementById("ask");
   let watching = new AbortController();
   const narrow = matchMedia("(max-width: 60rem)");
-  let list = null, question = null;
+  let list = null, question = null, forms = {};
 
   const failed = (error) => el("p", { class: "card wrong", role: "alert" }, error.message);
 
@@ -58,9 +58,52 @@
     }
   }
 
+  const SIZE_WORDS = ["Size a training", "How many devices a pre-training needs for a date or a budget, or how long " +
+    "full fine-tuning, LoRA and QLoRA take on a cluster. Each point has a proven bound."];
+  const RUN_WORDS = ["Diagnose a run", "Choose a run's log, or paste its configuration with a measured step: where the step " +
+    "goes, from the devices' peak on, and which changes of the configuration would make it shorter."];
+
+  /* One of the other questions: its form at the side, and what it is for. */
+  function other(kind, [title, words]) {
+    watching.abort();
+    watching = new AbortController();
+    list.mark("");
+    document.title = title + " – Shardwright";
+    main.replaceChildren(el("section", { class: "card welcome" }, el("h2", {}, title), el("p", {}, words)));
+    pick(kind);
+  }
+
+  function pick(kind) {
+    for (const [name, parts] of Object.entries(forms)) for (const part of parts) part.hidden = name !== kind;
+    const current = { plan: "#", size: "#size", diagnose: "#diagnose" }[kind];
+    for (const link of document.querySelectorAll(".asks a")) {
+      if (link.getAttribute("href") === current) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+  }
+
+  async function showSize(id) {
+    const mine = watching;
+    try {
+      await shardwright.showSize(id, main, mine.signal);
+    } catch (error) {
+      if (mine === watching) main.replaceChildren(failed(error));
+    }
+  }
+
   function route() {
-    const found = JOB.exec(location.hash);
-    side.open = !(found && narrow.matches); // a narrow page shows the plan first
+    const found = JOB.exec(location.hash), size = SIZE.exec(location.hash);
+    side.open = !(((found || (size && size[1])) && narrow.matches)); // a narrow page shows the answer first
+    if (size) {
+      other("size", SIZE_WORDS);
+      if (size[1]) showSize(size[1]);
+      return;
+    }
+    if (location.hash === "#diagnose") {
+      other("diagnose", RUN_WORDS);
+      return;
+    }
+    pick("plan");
     if (found) show(found[1]);
     else {
       watching.abort();
@@ -69,11 +112,27 @@
     }
   }
 
+  const newKey = () => (crypto.randomUUID ? crypto.randomUUID() : String(Math.random()).slice(2));
+
   async function asked(body) {
-    const key = crypto.randomUUID ? crypto.randomUUID() : String(Math.random()).slice(2);
-    const job = await ask("/v1/plans", "POST", body, { "Idempotency-Key": key });
+    const job = await ask("/v1/plans", "POST", body, { "Idempotency-Key": newKey() });
     await list.load();
     location.hash = job.id;
+    main.focus();
+  }
+
+  async function askedSize(body) {
+    const job = await ask("/v1/sizes", "POST", body, { "Idempotency-Key": newKey(), "Prefer": "respond-async" });
+    location.hash = "size-" + job.id;
+    main.focus();
+  }
+
+  async function askedDiagnosis(body) {
+    const mine = watching;
+    const found = await ask("/v1/diagnoses", "POST", body);
+    if (mine !== watching) return;
+    main.replaceChildren(shardwright.diagnosis(found));
+    shardwright.say("the run is explained");
     main.focus();
   }
 
@@ -84,7 +143,9 @@
       list = shardwright.history();
       await list.load();
       question = shardwright.question(models, clusters, choices, asked);
-      side.append(question.form, list.box);
+      forms = { plan: [question.form, list.box], size: [shardwright.sizeForm(models, clusters, askedSize)],
+        diagnose: [shardwright.diagnoseForm(models, askedDiagnosis)] };
+      side.append(...Object.values(forms).flat());
       addEventListener("hashchange", route);
       narrow.addEventListener("change", () => { side.open = side.open || !narrow.matches; });
       route();

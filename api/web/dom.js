@@ -16,6 +16,14 @@ shardwright.el = function (tag, attributes) {
   return made;
 };
 
+/* The same for pictures (SVG); the attributes are texts. */
+shardwright.drawn = function (tag, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+
 shardwright.seconds = function (value) {
   const size = Math.abs(Number(value.toPrecision(3)));
   if (!size) return "0 s";

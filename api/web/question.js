@@ -22,7 +22,7 @@
       model.hidden + " wide";
   }
 
-  function modelFields(models) {
+  shardwright.modelFields = function (models) {
     const known = new Map(models.models.map((model) => [model.name, model]));
     const pick = field("Model", el("select", {},
       options([...known.keys()].map((name) => [name]), START),
@@ -49,7 +49,7 @@
       tell: (text) => shown().tell(text),
       get control() { return shown().control; },
     };
-  }
+  };
 
   function whole(value, more) {
     return el("input", { type: "number", min: 1, step: 1, inputmode: "numeric", value: value, ...more });
@@ -77,7 +77,7 @@
   /* The fields by the pointers that problems name them by. */
   function fieldsOf(models, clusters, choices) {
     return {
-      "/model": modelFields(models),
+      "/model": shardwright.modelFields(models),
       "/cluster": shardwright.clusterFields(clusters),
       "/workload/global_batch": field("Global batch", whole(128), "samples a step"),
       "/workload/seq_len": field("Sequence", whole(8192), "tokens a sample"),
@@ -165,6 +165,27 @@
     }
   }
 
+  /* A form of fields by pointer: asked(body()) may throw what the service says of them. */
+  shardwright.askForm = function (fields, parts, label, body, asked) {
+    const general = el("p", { class: "wrong", role: "alert", hidden: true });
+    const button = el("button", { type: "submit", class: "primary" }, label);
+    const form = el("form", { class: "card question", novalidate: true }, parts, general, button);
+    form.addEventListener("submit", async function (event) {
+      event.preventDefault();
+      for (const part of Object.values(fields)) part.tell("");
+      general.hidden = true;
+      button.disabled = true;
+      try {
+        await asked(body());
+      } catch (error) {
+        tellFaults(fields, error, general);
+      } finally {
+        button.disabled = false;
+      }
+    });
+    return form;
+  };
+
   /* Put in what an earlier job was asked, where that is short. */
   function fill(fields, asked) {
     fields["/model"].fill(asked.model);
@@ -191,8 +212,6 @@
   shardwright.question = function (models, clusters, choices, asked) {
     const fields = fieldsOf(models, clusters, choices);
     const at = (pointer) => fields[pointer].box;
-    const general = el("p", { class: "wrong", role: "alert", hidden: true });
-    const button = el("button", { type: "submit", class: "primary" }, "Find the plan");
     const wanted = fields["/objective"].control;
     fields["/prices"].control.value = PRICES;
     const fit = function () {
@@ -202,7 +221,7 @@
     };
     wanted.addEventListener("change", fit);
     fit();
-    const form = el("form", { class: "card question", novalidate: true },
+    const form = shardwright.askForm(fields, [
       at("/model"), at("/cluster"),
       el("fieldset", {}, el("legend", {}, "Training"),
         el("div", { class: "row" }, at("/workload/global_batch"), at("/workload/seq_len")),
@@ -212,21 +231,8 @@
         at("/constraints/framework"),
         el("div", { class: "row" }, at("/constraints/memory_gib"), at("/constraints/host_gib")),
         at("/constraints/nvme_gib"),
-        at("recompute"), at("/constraints/pins"), at("/deadline_s")),
-      general, button);
-    form.addEventListener("submit", async function (event) {
-      event.preventDefault();
-      for (const part of Object.values(fields)) part.tell("");
-      general.hidden = true;
-      button.disabled = true;
-      try {
-        await asked(bodyOf(fields));
-      } catch (error) {
-        tellFaults(fields, error, general);
-      } finally {
-        button.disabled = false;
-      }
-    });
+        at("recompute"), at("/constraints/pins"), at("/deadline_s"))],
+    "Find the plan", () => bodyOf(fields), asked);
     return { form, fill: (asked) => fill(fields, asked) };
   };
 })();

@@ -2,15 +2,8 @@
 /* The losses of a run (see run_view.py) as a curve; the points follow in words. */
 
 (function () {
-  const { el } = shardwright;
+  const { el, drawn } = shardwright;
   const WIDE = 640, HIGH = 220, LEFT = 52, BOTTOM = 28, TOP = 10, RIGHT = 12, TICKS = 4;
-
-  function drawn(tag, attributes, text) {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-    if (text !== undefined) made.textContent = text;
-    return made;
-  }
 
   function curve(run) {
     const low = Math.min(...run.losses), high = Math.max(...run.losses);

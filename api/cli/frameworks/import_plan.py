@@ -47,12 +47,7 @@ def import_command(flags: dict[str, Any]) -> None:
         print_imported(out, read, flags["plan_file"])
         print_report(out, report, rule, _next_steps(flags))
 
-    document = {
-        **report.to_document(),
-        "framework": read.framework.name,
-        "ignored": list(read.ignored),
-    }
-    emit(document, flags["json_target"], show)
+    emit(read.to_document(report), flags["json_target"], show)
 
 
 def _next_steps(flags: dict[str, Any]) -> list[str]:

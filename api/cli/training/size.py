@@ -66,7 +66,7 @@ def _curve(flags: dict[str, Any]) -> None:
     if flags["plot"]:
         from ...html.size_svg import size_svg
 
-        write_file(flags["plot"], size_svg(found))
+        write_file(flags["plot"], size_svg(found.to_document()))
 
     def show(out: Console) -> None:
         from ...terminal.size import print_size

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from io import StringIO
 from pathlib import Path
+from typing import TextIO
 
 from ....spec.errors import InputError
 from . import deepspeed, megatron, torchtitan, trainer
@@ -42,11 +44,24 @@ def read_log(path: str) -> RunLog:
         size = file.stat().st_size
         if size > MOST_BYTES:
             raise InputError(path, f"{size} bytes", f"a log of at most {MOST_BYTES} bytes")
-        for reader in READERS.values():
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                found = reader(lines)
-            if found.steps:
-                return found
+        return _read(lambda: file.open(encoding="utf-8", errors="replace"), path)
     except OSError as error:
         raise InputError(path, error.strerror or "unreadable", "a training log") from None
-    raise InputError(path, "no step times", ALLOWED, "--measured-step 1.5 beside a configuration")
+
+
+def log_from_text(text: str, where: str) -> RunLog:
+    """Read a log's text; ``where`` names it in errors.
+
+    Raises:
+        InputError: no step times in it.
+    """
+    return _read(lambda: StringIO(text), where)
+
+
+def _read(open_lines: Callable[[], TextIO], where: str) -> RunLog:
+    for reader in READERS.values():
+        with open_lines() as lines:
+            found = reader(lines)
+        if found.steps:
+            return found
+    raise InputError(where, "no step times", ALLOWED, "--measured-step 1.5 beside a configuration")

@@ -67,10 +67,17 @@ def what_if_deadline(body: WhatIfBody) -> float:
 
 
 def checked_body(
-    parsed: Any, deadline_s: float | None, plan_id: str | None, calibration: str | None = None
+    parsed: Any,
+    deadline_s: float | None,
+    plan_id: str | None,
+    calibration: str | None = None,
+    soon: bool = False,
 ) -> bytes:
-    """Encode a checked body and the facts the service needs."""
-    facts = {"deadline_s": deadline_s, "plan_id": plan_id, "calibration": calibration}
+    """Encode a checked body and the facts the service needs.
+
+    ``soon``: its job is short, so that its answer is waited for unless the sender says otherwise.
+    """
+    facts = {"deadline_s": deadline_s, "plan_id": plan_id, "calibration": calibration, "soon": soon}
     return encode(facts) + b"\n" + encode(parsed)
 
 
@@ -85,7 +92,7 @@ def _question_of_plan(body: PlanBody) -> tuple[Problem, Problem | None, tuple[Pi
         host_gib=None if limits is None else limits.host_gib,
         nvme_gib=None if limits is None else limits.nvme_gib,
         objective=body.objective,
-        prices=None if body.prices is None else _prices(body.prices),
+        prices=None if body.prices is None else body_prices(body.prices),
         allow=None if limits is None else limits.allow,
     )
     if limits is None or limits.framework is None:
@@ -130,7 +137,8 @@ def handle_plan(body: PlanBody, ends_s: float, emit: EmitEvent | None) -> Report
     return trained_report(solved_report(problem_, options, free), body.tokens)
 
 
-def _prices(body: PricesBody) -> dict[str, Any]:
+def body_prices(body: PricesBody) -> dict[str, Any]:
+    """Document of the prices that a body has."""
     return {name: value for name, value in asdict(body).items() if value is not None}
 
 
@@ -147,7 +155,7 @@ def handle_simulation(body: SimulationBody) -> dict[str, Any]:
 
 
 def _with_cost(done: Simulated, body: SimulationBody) -> Simulated:
-    given = None if body.prices is None else _prices(body.prices)
+    given = None if body.prices is None else body_prices(body.prices)
     report = priced_report(done.report, prices_of(given, done.report.plan.cluster))
     return replace(done, report=trained_report(report, body.tokens))
 
@@ -190,7 +198,7 @@ def _question(body: WhatIfBody) -> Question:
     return question_of(
         {} if body.set is None else body.set,
         body.sweep,
-        None if body.add is None else _cluster(body.add, "--add"),
+        None if body.add is None else body_cluster(body.add, "--add"),
         body.scale,
     )
 
@@ -265,10 +273,15 @@ def handle_what_if(body: WhatIfBody, ends_s: float) -> dict[str, Any]:
 def _problem_inputs(
     model: str | dict[str, Any], cluster: str | dict[str, Any], workload: WorkloadBody
 ) -> dict[str, Any]:
-    return {"model": _model(model), "cluster": _cluster(cluster), **asdict(workload)}
+    return {"model": body_model(model), "cluster": body_cluster(cluster), **asdict(workload)}
 
 
-def _model(model: str | Mapping[str, Any]) -> ModelLike:
+def body_model(model: str | Mapping[str, Any]) -> ModelLike:
+    """Model of a body, never a file.
+
+    Raises:
+        InputError: no preset of that name.
+    """
     if not isinstance(model, str):
         return model
     names = {name.casefold(): name for name in presets()}
@@ -279,7 +292,12 @@ def _model(model: str | Mapping[str, Any]) -> ModelLike:
     return preset
 
 
-def _cluster(cluster: str | Mapping[str, Any], where: str = "cluster") -> ClusterLike:
+def body_cluster(cluster: str | Mapping[str, Any], where: str = "cluster") -> ClusterLike:
+    """Cluster of a body, never a file; ``where`` names it in errors.
+
+    Raises:
+        InputError: a text of another form.
+    """
     if not isinstance(cluster, str):
         return cluster
     text = cluster.strip()

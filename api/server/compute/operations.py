@@ -33,6 +33,8 @@ from ..problems import (
     problem,
 )
 from .body_faults import validation_problem
+from .file_handlers import handle_diagnosis, handle_import
+from .file_requests import DIAGNOSIS_ADAPTER, IMPORT_ADAPTER, DiagnosisBody, ImportBody
 from .handlers import (
     check_plan_body,
     check_run_body,
@@ -60,6 +62,8 @@ from .requests import (
     SimulationBody,
     WhatIfBody,
 )
+from .size_handler import answers_soon, check_size_body, handle_size, size_deadline
+from .size_request import SIZE_ADAPTER, SizeBody
 from .stored import STORED_OPERATIONS
 
 StatusAndBody = tuple[int, bytes]
@@ -83,11 +87,13 @@ FLAG_POINTERS = {
     "oom_risk": "/constraints/oom_risk",
     "pin": "/constraints/pins",
     "for": "/constraints/framework",
+    "from": "/framework",
+    "measured_step": "/measured_step_s",
     "data": "/rows",
 }
 POINTER_ROOM = 60
 """Characters of a problem's text that its pointer and words of ours take."""
-BODY_KEYS = ("model", "cluster", "plan", "prices", "rows", "name")
+BODY_KEYS = ("model", "cluster", "plan", "prices", "rows", "name", "file", "config")
 STRATEGY_FLAGS = strategy_flags()
 BODIES: dict[str, type[Any]] = {
     "plan": PlanBody,
@@ -97,6 +103,10 @@ BODIES: dict[str, type[Any]] = {
     "check-run": RunBody,
     "check-profile": ProfileBody,
     "simulation": SimulationBody,
+    "import": ImportBody,
+    "diagnosis": DiagnosisBody,
+    "size": SizeBody,
+    "check-size": SizeBody,
 }
 """What a body is validated as, by the name of the operation."""
 
@@ -111,9 +121,10 @@ def run_operation(
     """Answer an operation by a status and a body; failures are problems, none raised.
 
     Args:
-        operation: ``plan``, ``simulation``, ``what-if``; ``check-`` and ``plan``, ``what-if`` or
-            ``run``: whether such a job could be submitted; ``check-profile``, which fits a
-            calibration to a table; or one of ``STORED_OPERATIONS``.
+        operation: ``plan``, ``simulation``, ``what-if``, ``size``, ``import``, ``diagnosis``;
+            ``check-`` and ``plan``, ``what-if``, ``size`` or ``run``: whether such a job could be
+            submitted; ``check-profile``, which fits a calibration to a table; or one of
+            ``STORED_OPERATIONS``.
         body: as received.
         limit_s: seconds in which to answer.
         emit: called with events of a search: a name and JSON.
@@ -138,16 +149,16 @@ def run_operation(
             check_what_if_body(what_if_body)
             limit_s = what_if_deadline(what_if_body)
             return 200, checked_body(parsed, limit_s, what_if_body.plan_id, lent)
+        if operation in ("size", "check-size"):
+            return 200, _sized(operation, parsed, SIZE_ADAPTER.validate_json(body), ends_s, emit)
         if operation == "check-run":
             run_body = RUN_ADAPTER.validate_json(body)
             check_run_body(run_body)
             lent, limit_s = lent_text(named_calibration(run_body)), run_body.deadline_s or RUN_S
             return 200, checked_body(parsed, limit_s, run_body.plan_id, lent)
-        if operation == "check-profile":
-            return 200, encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body)))
         if operation in STORED_OPERATIONS:
             return 200, STORED_OPERATIONS[operation](parsed)
-        return 200, encode_report(handle_simulation(SIMULATION_ADAPTER.validate_json(body)))
+        return 200, AT_ONCE[operation](body)
     except CalibrationNeededError as run_body:
         return CALIBRATION_NEEDED, encode({"calibration": run_body.name})
     except ShardwrightError as error:
@@ -160,6 +171,27 @@ def run_operation(
         return _too_large()
     except Exception as error:  # a fault of ours must cost this request only
         return _internal_error(error, on_fault)
+
+
+AT_ONCE: dict[str, Callable[[bytes], bytes]] = {
+    "check-profile": lambda body: encode(fit_uploaded_table(PROFILE_ADAPTER.validate_json(body))),
+    "simulation": lambda body: encode_report(
+        handle_simulation(SIMULATION_ADAPTER.validate_json(body))
+    ),
+    "import": lambda body: encode_report(handle_import(IMPORT_ADAPTER.validate_json(body))),
+    "diagnosis": lambda body: encode(handle_diagnosis(DIAGNOSIS_ADAPTER.validate_json(body))),
+}
+"""What needs nothing but its body, by the name of the operation."""
+
+
+def _sized(
+    operation: str, parsed: Any, body: SizeBody, ends_s: float, emit: EmitEvent | None
+) -> bytes:
+    if operation == "size":
+        return encode(handle_size(body, ends_s, emit))
+    lent = lent_text(body.calibration)
+    check_size_body(body)
+    return checked_body(parsed, size_deadline(body), None, lent, soon=answers_soon(body))
 
 
 def _internal_error(

@@ -11,7 +11,12 @@ from ..problems import encode
 from .ids import cursor_of
 from .schema import DbRow
 
-PATHS = {"plan": "/v1/plans", "what-if": "/v1/what-ifs", "run": "/v1/runs"}
+PATHS = {
+    "plan": "/v1/plans",
+    "what-if": "/v1/what-ifs",
+    "size": "/v1/sizes",
+    "run": "/v1/runs",
+}
 
 
 def state_of(row: DbRow) -> str:
@@ -64,7 +69,7 @@ def _progress(event: str | None) -> dict[str, Any] | None:
     if event is None:
         return None
     data: dict[str, Any] = json.loads(event)["data"]
-    return {name: value for name, value in data.items() if name not in ("plan", "row")}
+    return {name: value for name, value in data.items() if name not in ("plan", "row", "points")}
 
 
 def page_bytes(rows: Sequence[DbRow], limit: int) -> bytes:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ....spec.cluster.calibration import Calibration
 from ....spec.codec import json_schema
 from ....spec.report.report import Assumption, Prediction, Provenance, SearchResult, Sensitivity
+from ..compute.file_requests import DIAGNOSIS_ADAPTER, IMPORT_ADAPTER
 from ..compute.requests import (
     PLAN_ADAPTER,
     PROFILE_ADAPTER,
@@ -19,6 +20,7 @@ from ..compute.requests import (
     SIMULATION_ADAPTER,
     WHAT_IF_ADAPTER,
 )
+from ..compute.size_request import SIZE_ADAPTER
 from .examples import (
     CLUSTERS_EXAMPLE,
     MODEL_EXAMPLE,
@@ -26,6 +28,7 @@ from .examples import (
     REPORT_EXAMPLE,
     SIMULATION_EXAMPLE,
 )
+from .files import file_schemas
 from .jobs import job_schemas
 from .parts import (
     COMMON_STATUSES,
@@ -38,6 +41,7 @@ from .parts import (
     problem_docs,
 )
 from .profiles import profile_schemas
+from .sizes import size_schemas
 from .views import view_schemas
 from .what_if import what_if_schemas
 
@@ -140,6 +144,9 @@ def _schemas() -> dict[str, Any]:
         "WhatIfBody": WHAT_IF_ADAPTER,
         "RunBody": RUN_ADAPTER,
         "ProfileBody": PROFILE_ADAPTER,
+        "SizeBody": SIZE_ADAPTER,
+        "ImportBody": IMPORT_ADAPTER,
+        "DiagnosisBody": DIAGNOSIS_ADAPTER,
     }
     schemas = {name: adapter.json_schema(ref_template=REF) for name, adapter in adapters.items()}
     schemas |= {kind.__name__: json_schema(kind, REF) for kind in REPORT_PARTS}
@@ -172,6 +179,8 @@ def _schemas() -> dict[str, Any]:
     components.update(job_schemas())
     components.update(profile_schemas())
     components.update(view_schemas())
+    components.update(size_schemas())
+    components.update(file_schemas())
     components["Ready"] = _object(
         {
             "status": {"type": "string"},

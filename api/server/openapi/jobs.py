@@ -18,6 +18,7 @@ from .parts import (
     problem_docs,
     with_links,
 )
+from .sizes import SIZE_ANSWER_EXAMPLE, SIZE_EXAMPLE
 from .views import JOB_ID_EXAMPLE, TAG_HEADER, id_parameter
 
 NEW_JOB_EXAMPLE: dict[str, Any] = {
@@ -56,7 +57,12 @@ EVENTS_EXAMPLE = (
     'event: progress\ndata: {"attempt": 1, "candidates": 12, "seconds": 0.8}\nid: 3\n\n'
     'event: done\ndata: {"state": "done"}\nid: 4\n\n'
 )
-KIND_WORDS = {"plan": ("Plan", "plan"), "what-if": ("WhatIf", "question"), "run": ("Run", "run")}
+KIND_WORDS = {
+    "plan": ("Plan", "plan"),
+    "what-if": ("WhatIf", "question"),
+    "size": ("Size", "size"),
+    "run": ("Run", "run"),
+}
 RUN_EXAMPLE = {"plan_id": JOB_ID_EXAMPLE, "steps": 20}
 RUN_ANSWER_EXAMPLE: dict[str, Any] = {
     "plan_hash": PLAN_REPORT_EXAMPLE["plan_hash"],
@@ -142,15 +148,22 @@ def job_docs(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def _create_docs(kind: str, name: str) -> dict[str, Any]:
-    bodies = {"plan": PLAN_EXAMPLE, "what-if": WHAT_IF_EXAMPLE, "run": RUN_EXAMPLE}
+    bodies = {
+        "plan": PLAN_EXAMPLE,
+        "what-if": WHAT_IF_EXAMPLE,
+        "size": SIZE_EXAMPLE,
+        "run": RUN_EXAMPLE,
+    }
     answers = {
         "plan": answer_docs("PlanReport", "The best plan, in time.", PLAN_REPORT_EXAMPLE),
         "what-if": answer_docs("WhatIf", "Both answers, in time.", WHAT_IF_ANSWER_EXAMPLE),
+        "size": answer_docs("Size", "The curve or the ways, in time.", SIZE_ANSWER_EXAMPLE),
         "run": answer_docs("RunReport", "What was measured, in time.", RUN_ANSWER_EXAMPLE),
     }
     summaries = {
         "plan": "Search for the best plan of a model on a cluster, the simplest as good.",
         "what-if": "Price a plan in changed settings, as it is and planned anew.",
+        "size": "Say how many devices a training needs, or how long fine-tunings take.",
         "run": "Run a plan on the service's machine; only with plan serve --allow-execute.",
     }
     new = answer_docs("NewJob", "A job; its Location tells more.", NEW_JOB_EXAMPLE, 202)
@@ -182,7 +195,7 @@ def _events_docs(name: str, word: str) -> dict[str, Any]:
         "response_class": Response,
         "responses": {
             200: {
-                "description": "progress, best, row and at last done.",
+                "description": "progress, best, row, curve and at last done.",
                 "content": {"text/event-stream": content},
             },
             204: {"description": "There is nothing after that event."},
@@ -196,7 +209,7 @@ REQUEST_SCHEMA = {
     "description": "What was asked for: model, cluster, the workload's and the constraints' keys, "
     "stack, calibration, objective, prefer; null where that was a document or not given, and in a "
     "list where the body was long; model_name is the name in a model's document. Null for a "
-    "question or a run.",
+    "question, a size or a run.",
 }
 
 
@@ -205,7 +218,7 @@ def job_schemas() -> dict[str, Any]:
     time = {"type": ["string", "null"], "format": "date-time"}
     summary: dict[str, Any] = {
         "id": {"type": "string"},
-        "kind": {"enum": ["plan", "what-if", "run"]},
+        "kind": {"enum": ["plan", "what-if", "size", "run"]},
         "state": {"enum": ["queued", "running", "done", "failed", "cancelled"]},
         "attempt": {"type": "integer", "description": "More than one where a worker died."},
         "deadline_s": {"type": "number"},
@@ -215,7 +228,10 @@ def job_schemas() -> dict[str, Any]:
     whole = {
         "asked": REQUEST_SCHEMA,
         "best": {"type": ["object", "null"], "description": "The best plan so far, with its gap."},
-        "answer": {"type": ["object", "null"], "description": "PlanReport, WhatIf or RunReport."},
+        "answer": {
+            "type": ["object", "null"],
+            "description": "PlanReport, WhatIf, Size or RunReport.",
+        },
         "problem": {"type": ["object", "null"], "description": "Why it failed: a Problem."},
     }
     return {

@@ -84,7 +84,8 @@ def body_docs(model: str, example: dict[str, Any]) -> dict[str, Any]:
 PREFER_HEADER: dict[str, Any] = {
     "name": "Prefer",
     "in": "header",
-    "description": "wait=N: seconds (up to 30) to wait for the answer before it is 202.",
+    "description": "wait=N: seconds (up to 30) to wait for the answer before it is 202. Without "
+    "it, a size that needs no search is waited for, unless it is respond-async.",
     "schema": {"type": "string"},
     "example": "wait=20",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -24,6 +25,7 @@ from shardwright.api.diagnose.logs.read_log import read_log
 from shardwright.api.diagnose.measured_run import RunQuestion, measured_run
 from shardwright.api.diagnose.step_noise import TimedStep, step_noise
 from shardwright.api.frameworks.import_plan import import_plan
+from shardwright.api.html.waterfall_svg import LEFT, shown_bars, waterfall_svg
 from shardwright.api.planning.report import simulate_plan
 from shardwright.api.problem.resolve import Inputs
 from shardwright.datasets.catalogue.stack import stack
@@ -87,6 +89,23 @@ def test_bars_add_up_to_the_step_and_to_one(kind: str) -> None:
     seconds = found.waterfall.seconds
     beyond = run.measured_s - prediction.step_time_s - run.noise.slow_s
     assert seconds["unexplained"] == pytest.approx(beyond)
+
+
+def test_the_picture_ends_at_the_measured_step() -> None:
+    found = found_of("torchtitan")
+    drawing = waterfall_svg(found.to_document())
+    pairs = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', drawing)
+    *bars, whole = [(float(x), float(x) + float(width)) for x, width in pairs]
+    assert len(bars) == len(shown_bars(found.to_document()["waterfall"]["bars"]))
+    end = LEFT + sum((right - left) * (1 if n in _longer(found) else -1)
+                     for n, (left, right) in enumerate(bars))  # fmt: skip
+    assert end == pytest.approx(whole[1], abs=len(bars))
+    assert drawing in found._repr_html_()
+
+
+def _longer(found: Any) -> set[int]:
+    bars = shown_bars(found.to_document()["waterfall"]["bars"])
+    return {n for n, bar in enumerate(bars) if bar["seconds"] > 0}
 
 
 @pytest.mark.parametrize("kind", ["megatron", "torchtitan"])

@@ -111,9 +111,12 @@ def test_a_way_that_is_not_priced_is_refused_by_name(plan: Plan) -> None:
 
 
 def test_the_picture_has_every_point() -> None:
-    drawing = size_svg(small())
+    drawing = size_svg(small().to_document())
     assert drawing.count("<circle") == 3
     assert "8 devices:" in drawing
+    shown = small()._repr_html_()
+    assert shown.count("<tr>") == 4
+    assert drawing in shown
 
 
 def test_the_command_says_what_python_says(plan: Plan, tmp_path: Path) -> None:

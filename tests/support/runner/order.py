@@ -12,8 +12,10 @@ TOGETHER = {
     "tests/api/service/test_service": SERVICE,
     "tests/api/jobs/test_service": SERVICE,
     "tests/api/python/test_service_client": SERVICE,
+    "tests/api/python/test_service_files": SERVICE,
     "tests/api/browser/test_browser_docs": SERVICE,
     "tests/api/browser/test_browser_odd": SERVICE,
+    "tests/api/browser/test_browser_questions": SERVICE,
     "tests/api/mistakes/test_mistakes_elsewhere": SERVICE,
     "tests/distributed/": "ranks",
 }

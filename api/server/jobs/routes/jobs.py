@@ -23,6 +23,7 @@ from ..service import JobService
 from .events import events_response
 from .replies import (
     RETRY_S,
+    answers_later,
     conditional,
     idempotency_key,
     not_found,
@@ -33,6 +34,8 @@ from .replies import (
 
 MAX_PAGE_SIZE = 100
 CHECK_S = 10.0
+SOON_S = 20
+"""How long the answer of a short job is waited for, unless the request says otherwise."""
 CheckBody = Callable[[Request, str, bytes, float], Awaitable[Response]]
 """Asks a limited child; answers a problem where it cannot."""
 
@@ -70,7 +73,8 @@ class JobRoutes:
         if checked.status_code != 200:
             return checked
         body = bytes(checked.body)
-        plan_id, plan = json.loads(body.partition(b"\n")[0])["plan_id"], None
+        facts = json.loads(body.partition(b"\n")[0])
+        plan_id, plan = facts["plan_id"], None
         if plan_id is not None:
             stored_plan = await self._found_plan(owner, plan_id)
             if isinstance(stored_plan, Response):
@@ -95,9 +99,10 @@ class JobRoutes:
             return problem_response(429, detail, "quota", {"Retry-After": "5"})
         except RoomError as error:
             return self._no_room(error.kept)
-        if new and wait_s(request) is None:
+        seconds = SOON_S if facts["soon"] and not answers_later(request) else None
+        if new and wait_s(request) is None and seconds is None:
             return self._accepted(row, None, {})
-        return await self._wait_for_answer(request, owner, row.id)
+        return await self._wait_for_answer(request, owner, row.id, seconds)
 
     def _no_room(self, kept_bytes: int) -> Response:
         rules = self._jobs.rules
@@ -119,15 +124,20 @@ class JobRoutes:
             return problem_response(422, detail, "invalid", errors=errors)
         return row
 
-    async def _wait_for_answer(self, request: Request, owner: str, job_id: str) -> Response:
+    async def _wait_for_answer(
+        self, request: Request, owner: str, job_id: str, unasked_s: int | None
+    ) -> Response:
         """Return 200 or a problem if the job ends in time.
 
-        Else 202.
+        Else 202. ``unasked_s``: how long to wait where the request does not say.
         """
         headers = {"Location": path_of(self._kind, job_id)}
         seconds = wait_s(request)
         if seconds is not None:
             headers["Preference-Applied"] = f"wait={seconds}"
+        else:
+            seconds = unasked_s
+        if seconds is not None:
             await self._jobs.wait(job_id, seconds)
         row, event = await self._jobs.row(owner, self._kind, job_id)
         if row is None:

@@ -32,6 +32,12 @@ def wait_s(request: Request) -> int | None:
     return None
 
 
+def answers_later(request: Request) -> bool:
+    """True if a request asks for a job at once: ``Prefer: respond-async`` (RFC 7240)."""
+    parts = request.headers.get("prefer", "").casefold().split(",")
+    return any(part.split(";")[0].strip() == "respond-async" for part in parts)
+
+
 def owner_of(request: Request) -> str:
     """Owner of a request, whose token the gate has checked."""
     owner: str = request.scope.get("owner", "")

@@ -121,7 +121,7 @@ class JobRunner:
 
     def _compute(self, row: DbRow, call: AnswerBody) -> tuple[int, bytes, bool]:
         """The answer of a job; a sweep is answered row by row."""
-        if row.kind == "plan":
+        if row.kind in ("plan", "size"):
             return call(row.body.encode(), row.deadline_s)
         body = json.loads(row.body)  # ours: a child has written it
         if row.given_plan is not None:
