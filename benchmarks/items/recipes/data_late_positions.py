@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from harness.shapes import EVERYTHING, Evidence, Item, Row, Table, reported
@@ -15,13 +16,9 @@ CALLED = {"likeness": "windows by likeness", "random": "random windows"}
 
 def run(work: Work) -> Evidence:
     """Losses of held-out windows by quarter of their positions, seed by seed."""
-    sources = corpus()
-
-    def piece(key: str) -> dict[str, Any]:
-        return late_losses(sources, int(key), work.sized(STEPS, FEW_STEPS))
-
+    work.spreads = True
     keys = [str(seed) for seed in SEEDS[: work.sized(len(SEEDS), 1)]]
-    found = work.pieces(keys, piece)
+    found = work.pieces(keys, partial(_losses_of, steps=work.sized(STEPS, FEW_STEPS)))
     rows = [_row(held, found) for held in ORDERS]
     cells = [
         [key, CALLED[order], CALLED[held], *(f"{each:.3f}" for each in piece[order][held])]
@@ -44,6 +41,10 @@ def _row(held: str, found: list[dict[str, Any]]) -> Row:
         "likeness / on random ones",
         f"{pairs}: {change:+.2%}", change=change,
     )  # fmt: skip
+
+
+def _losses_of(key: str, steps: int) -> dict[str, Any]:
+    return late_losses(corpus(), int(key), steps)
 
 
 ITEM = Item(

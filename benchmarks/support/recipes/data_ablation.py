@@ -16,7 +16,7 @@ from shardwright.datasets.text_mining.families import keepers
 from shardwright.datasets.text_mining.shingles import shingles
 
 SEEDS = (0, 1, 2)
-BYTES, CONTEXT, WIDTH, LAYERS, BATCH, STEPS = 256, 64, 96, 2, 32, 400
+BYTES, CONTEXT, WIDTH, LAYERS, BATCH, STEPS = 256, 64, 96, 2, 32, 600
 STREAM_BYTES, REPEATED_SHARE, REPEATED_BYTES = 1_200_000, 0.6, 40_000
 HELD_OUT, LAST_STEPS = 60, 100
 

@@ -24,12 +24,12 @@ from shardwright.datasets.text_mining.fill_windows import fill_in_order
 
 SEEDS = (0, 1, 2)
 ORDERS = ("likeness", "random")
-WINDOW, VOCAB, WIDTH, LAYERS, BATCH, STEPS = 512, 2048, 96, 2, 8, 240
+WINDOW, VOCAB, WIDTH, LAYERS, BATCH, STEPS = 512, 1024, 96, 2, 8, 120
 FILES, HELD_FILES, PARTS, PART_WORDS = 500, 60, 8, 110
 OTHER, END = 0, 1
 """Tokens of a rare word and of a document's end."""
 WORD = re.compile(r"\w+|[^\w\s]")
-TRIES = 20
+TRIES = 12
 """Batches of the held-out windows at most."""
 
 
