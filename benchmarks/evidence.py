@@ -106,6 +106,7 @@ NAMES = (
     "data_same_bytes",
     "data_dry_run",
     "data_windows",
+    "data_late_positions",
     "data_ablation",
     "gpu",
 )

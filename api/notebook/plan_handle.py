@@ -25,6 +25,7 @@ from ..views.explanation import explain_report
 from ..views.report_text import shape_text
 from .explanation_handle import ExplanationHandle, explanation_handle
 from .frames import Rows, report_frame
+from .measured_cores import measured_cores
 from .run_result import RunResult
 from .timeline_handle import TimelineHandle, timeline_handle
 
@@ -156,7 +157,9 @@ class PlanHandle:
     ) -> RunResult:  # fmt: skip
         """Run the plan on this machine; return the contract's ``execute`` document.
 
-        Interrupted, the run ends after a step, and the document says so under ``stopped``.
+        Interrupted, the run ends after a step, and the document says so under ``stopped``. Cores
+        that the plan's prices found unprofiled are measured first, for some 20 s, and ``predicted``
+        is by that profile.
 
         Args:
             steps: optimizer step to reach.
@@ -180,7 +183,7 @@ class PlanHandle:
             RunError: the run failed.
         """
         from ...spec.workload.learning_rate import learning_rate
-        from ..execution.execution import ExecuteOptions, execute_plan
+        from ..execution.execution import ExecuteOptions, execute_plan, require_folders
         from ..problem.this_machine import require_executable
 
         require_executable(self.plan, "plan")
@@ -198,9 +201,11 @@ class PlanHandle:
             routing_trace=_absolute(routing_trace),
             checkpoint=_checkpoints(checkpoint, every, resume, new_stage),
         )
+        require_folders(self.plan, options)
         notes, taken = self.report.assumptions, list[dict[str, Any]]()
         on_event = _keeps_steps(taken)
-        document = execute_plan(self.plan, self.stack, self.measured, options, on_event, notes)
+        measured = measured_cores(self.report) if self.measured is None else self.measured
+        document = execute_plan(self.plan, self.stack, measured, options, on_event, notes)
         return RunResult(document, taken)
 
     def __repr__(self) -> str:

@@ -6,12 +6,17 @@ their profile is used only if it has as many ranks as a cluster node has devices
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...datasets.catalogue.device import Device, devices
 from ...datasets.catalogue.device_names import devices_called
 from ...profiler.store.cuda_facts import cuda_models
 from ...profiler.store.profiles import StoredProfiles
 from ...spec.cluster.cluster_spec import DeviceGroup
 from ...spec.report.report import Assumption
+
+PROFILE_PATH = "calibration"
+"""Where an assumption tells what profile is in use."""
 
 
 def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:
@@ -31,7 +36,12 @@ def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:
             f"this machine was measured with {counts} ranks at work, not with {ranks} "
             f"(plan profile --cluster local:{ranks}); rates are analytic"
         )
-    return [*notes, Assumption(path="calibration", value="none", why=why)]
+    return [*notes, Assumption(path=PROFILE_PATH, value="none", why=why)]
+
+
+def is_unprofiled(notes: Iterable[Assumption]) -> bool:
+    """True if a profile was looked for and none was found; it was not if ``none`` was typed."""
+    return any((note.path, note.value) == (PROFILE_PATH, "none") for note in notes)
 
 
 def device_notes(model: Device, group: DeviceGroup, stored: StoredProfiles) -> list[Assumption]:
@@ -49,13 +59,13 @@ def device_notes(model: Device, group: DeviceGroup, stored: StoredProfiles) -> l
         if group.nodes > 1:
             why += "; the other nodes are taken to be like it, links between nodes analytic"
         value = f"profile {profile.fingerprint}"
-        return [*notes, Assumption(path="calibration", value=value, why=why)]
+        return [*notes, Assumption(path=PROFILE_PATH, value=value, why=why)]
     if any(model in devices_called(name, devices().values()) for name in cuda_models()):
         why = (
             f"this machine's {model.name} were not measured with {ranks} ranks at work "
             f"(plan profile --cluster {ranks}x{model.name}); rates are the catalogue's"
         )
-        notes.append(Assumption(path="calibration", value="none", why=why))
+        notes.append(Assumption(path=PROFILE_PATH, value="none", why=why))
     return notes
 
 

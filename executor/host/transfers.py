@@ -7,6 +7,8 @@ import gc
 import torch
 from torch import Tensor
 
+from .heap import return_freed_memory
+
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a host tensor to ``device`` without waiting for its queue.
@@ -30,3 +32,5 @@ def release(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    else:
+        return_freed_memory()

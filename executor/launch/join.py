@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from ...spec.errors import RunError
 from ..groups.rank_layout import CPU_DEVICE
+from ..host.heap import keep_freed_memory
 from .fault_injection import attempt_of
 from .progress import JOINING, PROGRESS
 
@@ -48,6 +49,7 @@ def join(device_name: str, timeout_s: float, store_path: str | None, join_s: flo
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if device.type == "cpu":
         torch.set_num_threads(1)
+        keep_freed_memory()
     else:
         _claim_device(device)
     PROGRESS.mark(JOINING)

@@ -11,15 +11,11 @@ from support.recipes.data_ablation import SEEDS, both_losses
 
 
 def run(work: Work) -> Evidence:
-    """Both losses before and after cleaning, seed by seed."""
-    sources = corpus()
-
-    def piece(key: str) -> dict[str, Any]:
-        return both_losses(sources, int(key))
-
+    """Both losses before and after cleaning, seed by seed, two seeds at once."""
+    work.spreads = True
     keys = [str(seed) for seed in SEEDS[: work.sized(len(SEEDS), 1)]]
     rows = []
-    for key, found in zip(keys, work.pieces(keys, piece), strict=True):
+    for key, found in zip(keys, work.pieces(keys, _losses_of), strict=True):
         training, held_out = found["training"], found["held_out"]
         rows.append(
             judged(
@@ -33,10 +29,17 @@ def run(work: Work) -> Evidence:
     return Evidence(rows=rows)
 
 
+def _losses_of(key: str) -> dict[str, Any]:
+    return both_losses(corpus(), int(key))
+
+
 ITEM = Item(
     name="data_ablation",
     shows="What cleaning does to the losses of a small language model, at equal tokens.",
-    target="Held-out loss lower and training loss higher after cleaning, for 3 seeds of 3.",
+    target=(
+        "Held-out loss lower and training loss higher after cleaning, for 3 seeds of 3, at "
+        "1.2 million tokens a run; fewer do not tell."
+    ),
     run=run,
     reads=(*EVERYTHING, "benchmarks/support/recipes"),
 )

@@ -13,13 +13,12 @@ import numpy as np
 from harness.shapes import EVERYTHING, Evidence, Item, Row, judged
 from harness.work import Work
 from support.recipes.corpus import Records, corpus, tenth
-from support.recipes.recipe_runs import documents_of
+from support.recipes.recipe_runs import documents_of, text_vectors
 from support.recipes.window_program import best_likeness
 
 from shardwright.datasets.pipelines.windows import Windows, likeness_windows, manifest
 from shardwright.datasets.recipes.text_document import TextDocument
-from shardwright.datasets.text_mining.arrays import ragged
-from shardwright.datasets.text_mining.embed import embedding, unit, word_counts
+from shardwright.datasets.text_mining.embed import unit
 from shardwright.datasets.text_mining.fill_windows import cut_long, fill_best, fill_in_order
 from shardwright.datasets.text_mining.window_search import fill_alike, likeness
 
@@ -46,12 +45,7 @@ def _windows(sources: Mapping[str, Records]) -> list[Row]:
     """Windows of tokens by word, and of four bytes each, as usual tokenizers have them."""
     documents = [d for d in documents_of(sources) if len(d.text) < 400_000]
     lengths = np.array([len(d.text) // 4 + 1 for d in documents], dtype=np.int64)
-    counts = [word_counts(d.text) for d in documents]
-    sketch = {
-        **ragged([columns for columns, _ in counts], "uint32"),
-        "counts": ragged([each for _, each in counts], "float32")["values"],
-    }
-    vectors = embedding([sketch], 64, 0)
+    vectors = text_vectors([d.text for d in documents])
     judges = _other_vectors(documents)
     domains = np.array([d.name.split("/")[0] for d in documents])
     rows = []

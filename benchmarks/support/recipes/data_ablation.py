@@ -9,32 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from support.recipes.corpus import Records
-from torch import Tensor, nn
+from support.recipes.small_model import SmallModel, token_loss
+from torch import Tensor
 
 from shardwright.datasets.text_mining.families import keepers
 from shardwright.datasets.text_mining.shingles import shingles
 
 SEEDS = (0, 1, 2)
-CONTEXT, WIDTH, LAYERS, BATCH, STEPS = 64, 96, 2, 32, 600
+BYTES, CONTEXT, WIDTH, LAYERS, BATCH, STEPS = 256, 64, 96, 2, 32, 600
 STREAM_BYTES, REPEATED_SHARE, REPEATED_BYTES = 1_200_000, 0.6, 40_000
 HELD_OUT, LAST_STEPS = 60, 100
-
-
-class _Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(256, WIDTH)
-        self.place = nn.Parameter(torch.zeros(CONTEXT, WIDTH))
-        layer = nn.TransformerEncoderLayer(
-            WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
-        )
-        self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
-        self.head = nn.Linear(WIDTH, 256)
-        self.mask = nn.Transformer.generate_square_subsequent_mask(CONTEXT)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        hidden = self.layers(self.embed(tokens) + self.place, mask=self.mask, is_causal=True)
-        return self.head(hidden)
 
 
 def streams(sources: Mapping[str, Records], seed: int) -> tuple[Any, Any, Any]:
@@ -77,12 +61,12 @@ def losses(stream: Tensor, held: Tensor, seed: int) -> tuple[float, float]:
     """Training loss of the last steps, and held-out loss."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    model = _Model()
+    model = SmallModel(BYTES, CONTEXT, WIDTH, LAYERS)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     draw = torch.Generator().manual_seed(seed)
     last = []
     for step in range(STEPS):
-        loss = _loss(model, _batch(stream, draw))
+        loss = token_loss(model, _batch(stream, draw)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -90,17 +74,13 @@ def losses(stream: Tensor, held: Tensor, seed: int) -> tuple[float, float]:
             last.append(float(loss.detach()))
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        rest = [float(_loss(model, _batch(held, draw))) for _ in range(30)]
+        rest = [float(token_loss(model, _batch(held, draw)).mean()) for _ in range(30)]
     return sum(last) / len(last), sum(rest) / len(rest)
 
 
 def _batch(stream: Tensor, draw: torch.Generator) -> Tensor:
     starts = torch.randint(0, len(stream) - CONTEXT - 1, (BATCH,), generator=draw)
     return torch.stack([stream[s : s + CONTEXT + 1] for s in starts.tolist()])
-
-
-def _loss(model: nn.Module, batch: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
 
 def both_losses(sources: Mapping[str, Records], seed: int) -> dict[str, list[float]]:

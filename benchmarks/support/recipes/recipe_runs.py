@@ -14,6 +14,8 @@ from shardwright.datasets.pipelines.shipped import STAGES
 from shardwright.datasets.preparation.prepare import PrepareSettings, prepare
 from shardwright.datasets.recipes.data_stage import StageContext
 from shardwright.datasets.recipes.text_document import TextDocument, text_digest
+from shardwright.datasets.text_mining.arrays import ragged
+from shardwright.datasets.text_mining.embed import embedding, word_counts
 
 RECIPE: dict[str, Any] = {
     "stages": [
@@ -59,6 +61,16 @@ def web_documents(texts: Sequence[str]) -> list[TextDocument]:
     ]
 
 
+def text_vectors(texts: Sequence[str], seed: int = 0) -> Any:
+    """The windows' own embedding of texts: (texts, 64)."""
+    counts = [word_counts(text) for text in texts]
+    sketch = {
+        **ragged([columns for columns, _ in counts], "uint32"),
+        "counts": ragged([each for _, each in counts], "float32")["values"],
+    }
+    return embedding([sketch], 64, seed)
+
+
 def stage_context(*domains: str) -> StageContext:
     """Where a stage that is called by itself runs."""
     return StageContext(seed=0, folder=Path.cwd(), tokenizer="bytes", domains=domains)
@@ -87,4 +99,4 @@ def content(out: Path) -> dict[str, bytes]:
 
 
 __all__ = ["RECIPE", "content", "documents_of", "prepared", "recipe_file", "stage_context",
-           "web_documents"]  # fmt: skip
+           "text_vectors", "web_documents"]  # fmt: skip

@@ -8,30 +8,62 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from support.recipes.corpus import Records
 
 MANUALS, DOCUMENTS = Path("/usr/share/man"), Path("/usr/share/doc")
 LEAST_CHARACTERS = 400
 """Of a page: fewer are a link to another one."""
+RUN_WORDS, MOST_SHARED = 5, 0.5
+"""Words of a run, and the share of a translated page's that its English page may have, too."""
 
 
-def manuals(language: str, count: int) -> Records:
-    """Pages of a language as groff sets them; none where they, or groff, are not installed."""
+class Manuals(NamedTuple):
+    """Pages of a language, and names of those in its folder that are mostly English."""
+
+    records: Records
+    untranslated: tuple[str, ...] = ()
+
+
+def manuals(language: str, count: int) -> Manuals:
+    """Pages of a language as groff sets them; none where they, or groff, are not installed.
+
+    A folder of a language holds pages of which only headings, or a few paragraphs, are translated.
+    Whether a page is one is told without a look at its language: by how many of its runs of words
+    stand in the English page of its name, too. They are no records, and are named.
+    """
     folder = MANUALS if language == "en" else MANUALS / language
     paths = sorted(folder.glob("man[1-8]/*.gz"), key=_shuffled)
     found: Records = []
+    english: list[str] = []
     if shutil.which("groff") is None:
-        return found
+        return Manuals(found)
     for path in paths:
         if len(found) == count:
             break
         text = _plain(path)
-        if len(text) >= LEAST_CHARACTERS:
-            name = path.relative_to(MANUALS).as_posix()
-            domain = f"manuals-{language}"
-            found.append({"id": name, "text": text, "source": domain, "domain": domain})
-    return found
+        if len(text) < LEAST_CHARACTERS:
+            continue
+        name = path.relative_to(MANUALS).as_posix()
+        original = MANUALS / path.relative_to(folder)
+        if original != path and original.is_file() and _share(text, _plain(original)) > MOST_SHARED:
+            english.append(name)
+            continue
+        domain = f"manuals-{language}"
+        found.append({"id": name, "text": text, "source": domain, "domain": domain})
+    return Manuals(found, tuple(english))
+
+
+def _share(text: str, other: str) -> float:
+    """Share of a text's runs of words that are in another text."""
+    runs = _runs(text)
+    return len(runs & _runs(other)) / max(1, len(runs))
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = text.split()
+    return set(zip(*(words[start:] for start in range(RUN_WORDS)), strict=False))
 
 
 def python_documentation(count: int) -> Records:
