@@ -25,15 +25,13 @@ from shardwright.planner.techniques import SHIPPED
 from shardwright.spec.techniques import tp_overlap
 
 TIMEOUT_S = 500.0
-USUAL = "llama-3-70b"
+LARGE = Inputs(model="llama-3-70b", cluster="8x8xH100-80GB", global_batch=512, seq_len=8192)
+HOSTED = "llama-3-70b with memory of hosts"
 QUESTIONS = {
-    USUAL: Inputs(
-        model=USUAL, cluster="8x8xH100-80GB", global_batch=512, seq_len=8192, host_gib=64
-    ),
-    "llama-3-8b": Inputs(
-        model="llama-3-8b", cluster="4x8xL40S", global_batch=256, seq_len=4096
-    ),
-}  # fmt: skip
+    HOSTED: replace(LARGE, host_gib=64),
+    "llama-3-70b": LARGE,
+    "llama-3-8b": Inputs(model="llama-3-8b", cluster="4x8xL40S", global_batch=256, seq_len=4096),
+}
 
 
 def every_chunk(place: Place) -> Iterable[tp_overlap.TensorParallelOverlap]:
@@ -57,7 +55,7 @@ TECHNIQUES = {
 """Those in play, by word; ``toys``: three of four values each; ``chunks``: ``tp_overlap`` tried."""
 
 
-def searched(word: str, question: str = USUAL) -> dict[str, float]:
+def searched(word: str, question: str = HOSTED) -> dict[str, float]:
     """Figures of a search in a process of its own: seconds, bytes, gap, step."""
     paths = (str(BENCHMARKS), str(Path(ROOT, "tests", "support")), os.environ.get("PYTHONPATH", ""))
     done = subprocess.run(
@@ -72,7 +70,7 @@ def searched(word: str, question: str = USUAL) -> dict[str, float]:
     return found
 
 
-def main(word: str, question: str = USUAL) -> None:
+def main(word: str, question: str = HOSTED) -> None:
     """Search with the techniques of a word."""
     problem = replace(resolve(QUESTIONS[question]), techniques=TECHNIQUES[word])
     start_s = time.process_time()
