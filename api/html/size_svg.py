@@ -2,6 +2,7 @@
 
 Both axes of days are logarithmic, so that perfect scaling is a straight line. Filled points were
 searched in full, hollow ones are the best of the usual uniform plans; the dashed line is proven.
+Weak scaling, where both are asked for, is a second line, and a second bar beside each.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ Place = Callable[[float], float]
 def size_svg(found: TrainingSize) -> str:
     """Draw the curve as SVG text."""
     points = [point for point in found.points if point.time_s is not None]
+    weak = [point for point in found.weak_points if point.time_s is not None]
     title = f"{found.model} on {format_count(found.tokens)} tokens, by number of {found.device}"
     height = TOP + DAYS + GAP + SHARE + 60
     parts = svg_head(LEFT + WIDTH + RIGHT, height, title, 16)
     if points:
-        parts += _days_panel(points, found)
-        parts += _share_panel(points)
+        parts += _days_panel(points, weak, found)
+        parts += _share_panel(points, weak)
     return "\n".join([*parts, "</svg>", ""])
 
 
 def _x(points: list[SizePoint]) -> Place:
-    return _logarithmic(points[0].devices, points[-1].devices, LEFT, LEFT + WIDTH)
+    counts = [point.devices for point in points]
+    return _logarithmic(min(counts), max(counts), LEFT, LEFT + WIDTH)
 
 
 def _logarithmic(least: float, most: float, start: float, end: float) -> Place:
@@ -43,12 +46,19 @@ def _logarithmic(least: float, most: float, start: float, end: float) -> Place:
     return lambda value: start + (end - start) * math.log(value / least) / span
 
 
-def _days_panel(points: list[SizePoint], found: TrainingSize) -> Iterator[str]:
-    x = _x(points)
-    days = [(point.time_s or 0.0) / DAY_S for point in points]
+def _days(point: SizePoint) -> float:
+    return (point.time_s or 0.0) / DAY_S
+
+
+def _days_panel(
+    points: list[SizePoint], weak: list[SizePoint], found: TrainingSize
+) -> Iterator[str]:
+    x = _x([*points, *weak])
+    days = [_days(point) for point in points]
     least = [point.least_time_s / DAY_S for point in points]
-    low = DECADE ** math.floor(math.log10(min(*days, *least)))
-    high = DECADE ** math.ceil(math.log10(max(*days, *least)))
+    every = [*days, *least, *map(_days, weak)]
+    low = DECADE ** math.floor(math.log10(min(every)))
+    high = DECADE ** math.ceil(math.log10(max(every)))
     y = _logarithmic(low, max(high, low * DECADE), TOP + DAYS, TOP)
     tick = low
     while tick <= high * 1.001:
@@ -60,11 +70,12 @@ def _days_panel(points: list[SizePoint], found: TrainingSize) -> Iterator[str]:
         limit = y(found.within_s / DAY_S)
         yield svg_line((LEFT, limit, LEFT + WIDTH, limit), COLOURS[1])
     yield _line([(x(p.devices), y(d)) for p, d in zip(points, least, strict=True)], "4 4")
+    if weak:
+        yield from _weak_line(weak, x, y, found.currency)
     places = [(x(p.devices), y(d)) for p, d in zip(points, days, strict=True)]
     yield _line(places, "")
-    for point, place, value in zip(points, places, days, strict=True):
-        cost = "" if point.cost is None else f", {format_count(point.cost)} {found.currency}"
-        name = f"{point.devices} devices: {value:.3g} days{cost}"
+    for point, place in zip(points, places, strict=True):
+        name = _name(point, found.currency)
         is_answer = found.answer is not None and point.devices == found.answer.devices
         fill = COLOURS[2] if is_answer else COLOURS[0] if point.searched else "white"
         yield (
@@ -73,26 +84,47 @@ def _days_panel(points: list[SizePoint], found: TrainingSize) -> Iterator[str]:
         )
 
 
-def _share_panel(points: list[SizePoint]) -> Iterator[str]:
-    x, top = _x(points), TOP + DAYS + GAP
+def _name(point: SizePoint, currency: str | None) -> str:
+    cost = "" if point.cost is None else f", {format_count(point.cost)} {currency}"
+    return f"{point.devices} devices: {_days(point):.3g} days{cost}"
+
+
+def _weak_line(weak: list[SizePoint], x: Place, y: Place, currency: str | None) -> Iterator[str]:
+    places = [(x(point.devices), y(_days(point))) for point in weak]
+    yield _line(places, "", COLOURS[1])
+    yield svg_text(places[-1][0], places[-1][1] - 10, "weak scaling", "end")
+    for point, place in zip(weak, places, strict=True):
+        batch = "" if point.problem is None else f", batch {point.problem.workload.global_batch}"
+        name = escape(_name(point, currency) + batch)
+        yield (
+            f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="4" fill="white" '
+            f'stroke="{COLOURS[1]}"><title>{name}</title></circle>'
+        )
+
+
+def _share_panel(points: list[SizePoint], weak: list[SizePoint]) -> Iterator[str]:
+    x, top = _x([*points, *weak]), TOP + DAYS + GAP
     yield svg_text(LEFT, top - 10, "MFU", "middle")
     for share in (0.0, 0.25, 0.5, 0.75):
         level = top + SHARE * (1 - share / 0.75)
         yield svg_line((LEFT, level, LEFT + WIDTH, level), "#e4e4e4")
         yield svg_text(LEFT - 8, level + 4, f"{share:.0%}", "end")
-    for point in points:
-        if point.prediction is None:
-            continue
-        size = SHARE * min(1.0, point.prediction.mfu / 0.75)
-        yield (
-            f'<rect x="{x(point.devices) - 7:.1f}" y="{top + SHARE - size:.1f}" width="14" '
-            f'height="{size:.1f}" fill="{COLOURS[0]}"/>'
-        )
-        yield svg_text(x(point.devices), top + SHARE + 18, str(point.devices), "middle", 10)
+    width = 7 if weak else 14
+    for side, (curve, colour) in enumerate(((points, COLOURS[0]), (weak, COLOURS[1]))):
+        for point in curve:
+            if point.prediction is None:
+                continue
+            size, left = SHARE * min(1.0, point.prediction.mfu / 0.75), x(point.devices) - 7
+            yield (
+                f'<rect x="{left + side * width:.1f}" y="{top + SHARE - size:.1f}" '
+                f'width="{width}" height="{size:.1f}" fill="{colour}"/>'
+            )
+    for count in sorted({point.devices for point in (*points, *weak)}):
+        yield svg_text(x(count), top + SHARE + 18, str(count), "middle", 10)
     yield svg_text(LEFT + WIDTH / 2, top + SHARE + 42, "devices", "middle", 14)
 
 
-def _line(places: list[tuple[float, float]], dashes: str) -> str:
+def _line(places: list[tuple[float, float]], dashes: str, colour: str = COLOURS[0]) -> str:
     text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     extra = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return f'<polyline points="{text}" fill="none" stroke="{COLOURS[0]}"{extra}/>'
+    return f'<polyline points="{text}" fill="none" stroke="{colour}"{extra}/>'

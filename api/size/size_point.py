@@ -8,6 +8,7 @@ from typing import Any
 from ...costmodel.explain.breakdown import predict
 from ...costmodel.explain.step_cost import with_cost, with_training
 from ...planner.bounds.shape_values import ShapeValues
+from ...planner.candidates.evaluator import Evaluator
 from ...planner.search.build import shape_bounds
 from ...planner.solve.engine import make_evaluator
 from ...planner.solve.options import SolveOptions
@@ -85,6 +86,7 @@ class SizePoint:
         found = prediction is not None
         return {
             "devices": self.devices,
+            "global_batch": None if self.problem is None else self.problem.workload.global_batch,
             "feasible": found,
             "searched": self.searched,
             "proven": self.proven,
@@ -104,6 +106,19 @@ class SizePoint:
         }
 
 
+class QuickPoints:
+    """Points of one question, each of which reuses the prices of the last."""
+
+    def __init__(self) -> None:
+        self._last: Evaluator | None = None
+
+    def point(self, inputs: Inputs, devices: int, tokens: int) -> SizePoint:
+        """The point of so many devices, as :func:`quick_point`."""
+        problem = resolve(inputs)
+        self._last = evaluator = make_evaluator(problem, like=self._last)
+        return _point(problem, evaluator, devices, tokens)
+
+
 def quick_point(inputs: Inputs, devices: int, tokens: int) -> SizePoint:
     """The best of the usual uniform plans, with a bound on every plan.
 
@@ -115,8 +130,10 @@ def quick_point(inputs: Inputs, devices: int, tokens: int) -> SizePoint:
     Raises:
         InputError: a question that cannot be asked on any number of devices.
     """
-    problem = resolve(inputs)
-    evaluator = make_evaluator(problem)
+    return QuickPoints().point(inputs, devices, tokens)
+
+
+def _point(problem: Problem, evaluator: Evaluator, devices: int, tokens: int) -> SizePoint:
     bounds = shape_bounds(evaluator)
     shapes = list(bounds.tables.space.shapes())
     if not shapes:
