@@ -55,8 +55,8 @@ def size(
     inputs = Inputs(model=model, **flags)
     if cluster is not None:
         others = {"within": within, "budget": budget, "scaling": scaling}
-        given = Inputs(model=model, cluster=cluster, **flags)
-        return _fine_tuning(given, tokens, epochs, prices, deadline_s, others)
+        problem = Inputs(model=model, cluster=cluster, **flags)
+        return _fine_tuning(problem, tokens, epochs, prices, deadline_s, others)
     if epochs is not None:
         raise InputError("epochs", epochs, "nothing beside device")
     question = SizeQuestion(

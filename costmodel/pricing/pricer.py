@@ -67,11 +67,13 @@ class Pricer:
         alike = None if alike is None or not self._prices_as(alike) else alike
         if alike is not None:
             kernel_pricer = kernel_pricer or alike._kernel_pricer
-        self._kernel_pricer = kernel_pricer or KernelPricer(machine, stack.flash_generation)
-        self._collective_pricer = (
+        self._kernel_pricer: KernelPricer = kernel_pricer or KernelPricer(
+            machine, stack.flash_generation
+        )
+        self._collective_pricer: CollectivePricer = (
             CollectivePricer(machine) if alike is None else alike._collective_pricer
         )
-        self._pass_pricer = PassPricer(self, None if alike is None else alike._pass_pricer)
+        self._pass_pricer: PassPricer = PassPricer(self, None if alike is None else alike._pass_pricer)
         self._units: dict[int, tuple[FsdpUnit, UnitCost]] = {}
         self._by_link_span = {len(machine.levels): self}
 

@@ -55,7 +55,7 @@ def recognizes(file: FrameworkFile) -> bool:
     keys = file.keys
     if not any(key.startswith(("train.", "ddp.", "dataset.")) for key in keys):
         return False
-    if OVERRIDES <= set(keys):
+    if OVERRIDES.issubset(keys):
         return True
     return any(mark in keys for mark in MARKS) or "ConfigContainer" in str(keys.get("_target_"))
 
