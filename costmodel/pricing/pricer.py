@@ -73,7 +73,8 @@ class Pricer:
         self._collective_pricer: CollectivePricer = (
             CollectivePricer(machine) if alike is None else alike._collective_pricer
         )
-        self._pass_pricer: PassPricer = PassPricer(self, None if alike is None else alike._pass_pricer)
+        passes: PassPricer | None = None if alike is None else alike._pass_pricer
+        self._pass_pricer = PassPricer(self, passes)
         self._units: dict[int, tuple[FsdpUnit, UnitCost]] = {}
         self._by_link_span = {len(machine.levels): self}
 
