@@ -26,7 +26,7 @@ from .notebook.execute import execute, parallelize
 from .notebook.explanation_handle import ExplanationHandle
 from .notebook.import_plan import import_plan
 from .notebook.plan_handle import PlanHandle, SimulationHandle
-from .notebook.plan_source import PlanLike, priced, pricing_words
+from .notebook.plan_source import PlanLike, file_words, priced, pricing_words, with_imports
 from .notebook.simulate import handle_of, simulate
 from .notebook.size import size
 from .notebook.what_if_handle import WhatIfs
@@ -193,20 +193,31 @@ def explain(
     attention: str | None = None,
     overlap: str | None = None,
     calibration: str | None = None,
-) -> ExplanationHandle:
+    framework: str | None = None, model: ModelLike | None = None,
+    cluster: ClusterLike | None = None, global_batch: int | None = None,
+    seq_len: int | None = None,
+) -> ExplanationHandle:  # fmt: skip
     """Break down a plan's step time and memory.
 
     Args:
-        plan: a handle, a Plan or the path of a plan file.
+        plan: a handle, a Plan, or the path of a plan's or a framework's file.
         stack: training software that prices it; a handle keeps its own, as for those below.
         attention: ``flash`` or ``unfused``.
         overlap: which traffic is hidden: ``none``, ``dp``, ``dp+tp`` or ``all``.
         calibration: the name of a stored one, or ``none``.
+        framework: kind of a framework's file; None: found by its keys.
+        model: of such a file, where it does not say it, as for those below.
+        cluster: the machines that it is for.
+        global_batch: samples of a step.
+        seq_len: tokens of a sample.
 
     Raises:
         InputError: no usable plan.
     """
-    return handle_of(plan, pricing_words(stack, attention, overlap, calibration)).explain()
+    pricing = pricing_words(stack, attention, overlap, calibration)
+    words = file_words(framework, model, cluster, global_batch, seq_len)
+    (source,) = with_imports([plan], words, pricing)
+    return handle_of(source, pricing).explain()
 
 
 @arguments_named
@@ -218,24 +229,34 @@ def compare(
     attention: str | None = None,
     overlap: str | None = None,
     calibration: str | None = None,
-) -> ComparisonHandle:
+    framework: str | None = None, model: ModelLike | None = None,
+    cluster: ClusterLike | None = None, global_batch: int | None = None,
+    seq_len: int | None = None,
+) -> ComparisonHandle:  # fmt: skip
     """Compare two plans, term by term.
 
     Args:
-        first: a handle, a Plan or the path of a plan file.
+        first: a handle, a Plan, or the path of a plan's or a framework's file.
         second: likewise; its model, cluster or workload may differ.
         stack: training software that prices both; a handle keeps its own, as for those below.
         attention: ``flash`` or ``unfused``.
         overlap: which traffic is hidden: ``none``, ``dp``, ``dp+tp`` or ``all``.
         calibration: the name of a stored one, or ``none``.
+        framework: kind of a framework's file; None: found by its keys.
+        model: of such a file, where it does not say it, as for those below.
+        cluster: the machines that it is for.
+        global_batch: samples of a step.
+        seq_len: tokens of a sample.
 
     Raises:
         InputError: no usable plans.
     """
     pricing = pricing_words(stack, attention, overlap, calibration)
+    words = file_words(framework, model, cluster, global_batch, seq_len)
+    plans = with_imports([first, second], words, pricing)
     sides = [
         ComparisonSide(name=name, report=handle_of(plan, pricing).simulate().report)
-        for name, plan in (("first", first), ("second", second))
+        for name, plan in zip(("first", "second"), plans, strict=True)
     ]
     return ComparisonHandle(first=sides[0], second=sides[1])
 
@@ -254,11 +275,14 @@ def what_if(
     attention: str | None = None,
     overlap: str | None = None,
     calibration: str | None = None,
-) -> WhatIfs:
+    framework: str | None = None, model: ModelLike | None = None,
+    cluster: ClusterLike | None = None, global_batch: int | None = None,
+    seq_len: int | None = None,
+) -> WhatIfs:  # fmt: skip
     """Price a plan in a changed setting, as it is and re-planned.
 
     Args:
-        plan: a handle, a Plan or the path of a plan file.
+        plan: a handle, a Plan, or the path of a plan's or a framework's file.
         set: ``"inter_node.bandwidth=2x"``, several such texts, or a mapping of keys to values;
             numbers are SI. ``plan what-if --help`` lists the keys.
         sweep: ``"global_batch=64,128"``, or a mapping of one key to its values: one row each.
@@ -270,6 +294,11 @@ def what_if(
         attention: ``flash`` or ``unfused``.
         overlap: which traffic is hidden: ``none``, ``dp``, ``dp+tp`` or ``all``.
         calibration: the name of a stored one, or ``none``.
+        framework: kind of a framework's file; None: found by its keys.
+        model: of such a file, where it does not say it, as for those below.
+        cluster: the machines that it is for.
+        global_batch: samples of a step.
+        seq_len: tokens of a sample.
 
     Returns:
         The answers, one row per value; ``.to_frame()`` makes a pandas DataFrame.
@@ -278,7 +307,9 @@ def what_if(
         InputError: a question that cannot be asked of this plan.
     """
     pricing = pricing_words(stack, attention, overlap, calibration)
-    baseline, inputs, risk = priced(plan, pricing, oom_risk)
+    words = file_words(framework, model, cluster, global_batch, seq_len)
+    (source,) = with_imports([plan], words, pricing)
+    baseline, inputs, risk = priced(source, pricing, oom_risk)
     question = with_traces_read(question_of(set, sweep, add, scale))
     budget = None if deadline_s is None else split_deadline(deadline_s)
     return WhatIfs(result=answer_what_if(baseline, question, inputs, risk, budget))

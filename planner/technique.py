@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..spec.plan.plan import Plan
 
 
+UNPRICED = "left out of a quick answer: its values are priced at every place"
 OPEN = "auto"
 """The word of a pin that leaves a program's value to be chosen on whole plans."""
 
@@ -99,6 +100,7 @@ class TechniqueChoice:
         untried: reason for both being None.
         device_reason: requirement of a value unmet by a named catalogue device, else None.
         cluster_violation: reason to try nothing on a cluster, else None.
+        prices_places: True if ``tried`` prices passes at every place, the most of a quick answer.
     """
 
     name: str
@@ -109,6 +111,7 @@ class TechniqueChoice:
     untried: str = ""
     device_reason: Callable[[Any, str], str | None] = _needs_nothing
     cluster_violation: Callable[[ClusterSpec], str | None] = _on_any
+    prices_places: bool = False
 
     @property
     def tries_any(self) -> bool:
@@ -134,6 +137,14 @@ class KnownTechniques:
     prices: TechniquePrices
     choices: Choices
     allowed: tuple[tuple[str, float], ...] = ()
+
+    def without_priced_places(self) -> KnownTechniques:
+        """The same without trying values that are priced at every place."""
+        choices = tuple(
+            replace(choice, tried=None, untried=UNPRICED) if choice.prices_places else choice
+            for choice in self.choices
+        )
+        return replace(self, choices=choices)
 
     def allows(self, technique: TechniqueValue, value: Any) -> bool:
         """True if a value is exact, or lossy within what is allowed."""

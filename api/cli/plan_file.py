@@ -20,10 +20,11 @@ def priced_file(file: str, flags: dict[str, Any]) -> tuple[Simulated, MemoryRule
     Raises:
         InputError: no usable plan or flags.
     """
+    from ..frameworks.plan_sources import is_framework_file
     from ..planning.report import memory_rule, simulate_plan
     from ..problem.report_pricing import read_document
     from ..problem.resolve import Inputs, plan_pricing
-    from .frameworks.files import imported_file, is_framework_file
+    from .frameworks.files import imported_file
 
     rule = memory_rule(flags["oom_risk"])
     if is_framework_file(file, flags.get("source")):

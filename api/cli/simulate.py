@@ -62,7 +62,7 @@ def _simulated(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
 
 
 def _simulated_file(flags: dict[str, Any]) -> tuple[Simulated, MemoryRule]:
-    from .frameworks.files import is_framework_file
+    from ..frameworks.plan_sources import is_framework_file
 
     if is_framework_file(flags["plan_file"], flags.get("source")):
         return priced_file(flags["plan_file"], flags)

@@ -42,10 +42,11 @@ def what_if_command(flags: dict[str, Any]) -> None:
 
 
 def _answer(flags: dict[str, Any], question: Any) -> WhatIf:
+    from ..frameworks.plan_sources import BESIDE
     from ..planning.report import memory_rule
     from ..problem.resolve import Inputs
     from ..what_if.what_if import split_deadline, what_if
-    from .frameworks.files import BESIDE, plan_document
+    from .frameworks.files import plan_document
 
     document = plan_document(flags["plan_file"], flags)
     kept = {name: value for name, value in typed_inputs(flags).items() if name not in BESIDE}

@@ -23,13 +23,20 @@ def size_html(found: Mapping[str, Any]) -> str:
 
 
 def _curve(found: Mapping[str, Any]) -> list[str]:
+    parts = [f"<p>{escape(answer_text(found))}</p>", size_svg(found), _points(found, "points")]
+    if found["weak_points"]:
+        parts += ["<p>weak scaling: the batch of a device is fixed</p>", _points(found, "weak_points")]
+    return parts
+
+
+def _points(found: Mapping[str, Any], curve: str) -> str:
     heads = ("devices", "days", "at least", COST, *COMMON)
     rows = [
         [str(point["devices"]), _figure(point["days"]), _figure(point["least_days"]),
          _cost(point["cost"], found["currency"]), *_rest(point)]
-        for point in found["points"]
+        for point in found[curve]
     ]  # fmt: skip
-    return [f"<p>{escape(answer_text(found))}</p>", size_svg(found), _table(heads, rows)]
+    return _table(heads, rows)
 
 
 def answer_text(found: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from ..problem.price_file import PricesLike, prices_of
 from ..problem.resolve import Inputs, plan_pricing, resolve
 from ..problem.workload_size import LengthsLike
 from .plan_handle import PlanHandle, SimulationHandle, simulation_handle
-from .plan_source import PRICING_FLAGS, PlanLike, is_plan, priced
+from .plan_source import PLAN_TEXT, PRICING_FLAGS, PlanLike, is_plan, priced
 
 PLAN_ONLY_FLAGS = ("model", "cluster", "objective", "prices", "allow")
 INPUT_FLAGS = tuple(n for n in Inputs.__dataclass_fields__ if n not in PLAN_ONLY_FLAGS)
@@ -116,5 +116,5 @@ def handle_of(plan: PlanLike, pricing: Mapping[str, str]) -> PlanHandle:
     if isinstance(plan, PlanHandle) and not pricing:
         return plan
     if not is_plan(plan):
-        raise InputError("plan", plan, "a PlanHandle, a Plan or the path of a .json file")
+        raise InputError("plan", plan, PLAN_TEXT)
     return simulated(plan, None, pricing, None)

@@ -10,6 +10,7 @@ from ..problem.names import unknown_argument
 from ..problem.price_file import PricesLike
 from ..problem.resolve import Inputs
 from ..size.fine_tuning import FineTuning, FineTuningQuestion, fine_tuning
+from ..size.scaling import Scaling
 from ..size.training_size import DEADLINE_S, SizeQuestion, TrainingSize, training_size
 
 
@@ -24,6 +25,7 @@ def size(
     prices: PricesLike | None = None,
     epochs: float | None = None,
     deadline_s: float | None = None,
+    scaling: Scaling | None = None,
     **flags: Any,
 ) -> TrainingSize | FineTuning:
     """Say how many devices a training needs, or how long fine-tunings take on a cluster.
@@ -38,6 +40,7 @@ def size(
         prices: a path, a document, Prices, or ``DEVICE=2.5``.
         epochs: with a cluster, how often the tokens are trained on; 1 if None.
         deadline_s: of all full searches; 180 if None, with a cluster none is made.
+        scaling: ``strong`` (None): a step's batch is fixed; ``weak``: a device's; ``both``.
         flags: other flags of ``plan``: ``global_batch``, ``seq_len``, ``dtype``, ``stack``, …
 
     Raises:
@@ -51,8 +54,9 @@ def size(
         raise InputError("device", given, "a device, or a cluster", "H100-80GB")
     inputs = Inputs(model=model, **flags)
     if cluster is not None:
-        return _fine_tuning(Inputs(model=model, cluster=cluster, **flags), tokens, epochs, prices,
-                            deadline_s, {"within": within, "budget": budget})  # fmt: skip
+        others = {"within": within, "budget": budget, "scaling": scaling}
+        problem = Inputs(model=model, cluster=cluster, **flags)
+        return _fine_tuning(problem, tokens, epochs, prices, deadline_s, others)
     if epochs is not None:
         raise InputError("epochs", epochs, "nothing beside device")
     question = SizeQuestion(
@@ -63,6 +67,7 @@ def size(
         budget=budget,
         prices=prices,
         deadline_s=DEADLINE_S if deadline_s is None else deadline_s,
+        scaling=scaling or "strong",
     )
     return training_size(question)
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from ...costmodel.explain.breakdown import predict
 from ...costmodel.explain.step_cost import with_cost, with_training
-from ...planner.bounds.shape_values import ShapeValues
-from ...planner.search.build import shape_bounds
+from ...planner.candidates.evaluator import Evaluator
 from ...planner.solve.engine import make_evaluator
 from ...planner.solve.options import SolveOptions
 from ...planner.solve.problem import Problem
 from ...planner.solve.solve import solve
-from ...planner.uniform.textbook import TextbookPlans
+from ...planner.uniform.quick_plan import quick_plan
 from ...spec.errors import InfeasibleError, InputError
 from ...spec.plan.plan import Plan
 from ...spec.plan.shape_text import shape_text
@@ -85,6 +84,7 @@ class SizePoint:
         found = prediction is not None
         return {
             "devices": self.devices,
+            "global_batch": None if self.problem is None else self.problem.workload.global_batch,
             "feasible": found,
             "searched": self.searched,
             "proven": self.proven,
@@ -104,6 +104,19 @@ class SizePoint:
         }
 
 
+class QuickPoints:
+    """Points of one question, each of which reuses the prices of the last."""
+
+    def __init__(self) -> None:
+        self._last: Evaluator | None = None
+
+    def point(self, inputs: Inputs, devices: int, tokens: int) -> SizePoint:
+        """The point of so many devices, as :func:`quick_point`."""
+        problem = resolve(inputs)
+        self._last = evaluator = make_evaluator(problem, like=self._last)
+        return _point(problem, evaluator, devices, tokens)
+
+
 def quick_point(inputs: Inputs, devices: int, tokens: int) -> SizePoint:
     """The best of the usual uniform plans, with a bound on every plan.
 
@@ -115,18 +128,16 @@ def quick_point(inputs: Inputs, devices: int, tokens: int) -> SizePoint:
     Raises:
         InputError: a question that cannot be asked on any number of devices.
     """
-    problem = resolve(inputs)
-    evaluator = make_evaluator(problem)
-    bounds = shape_bounds(evaluator)
-    shapes = list(bounds.tables.space.shapes())
-    if not shapes:
+    return QuickPoints().point(inputs, devices, tokens)
+
+
+def _point(problem: Problem, evaluator: Evaluator, devices: int, tokens: int) -> SizePoint:
+    quick = quick_plan(evaluator)
+    if not quick.has_shapes:
         why = "no legal plan: more devices than samples, layers and heads share"
         return SizePoint(devices=devices, tokens=tokens, problem=None, why=why)
-    values = ShapeValues(bounds, evaluator)
-    bound_s = min(values.quick(shape) for shape in shapes)
-    plans = TextbookPlans(bounds, evaluator)
-    best = min(plans.outcomes(shapes), key=plans.value, default=None)
-    point = SizePoint(devices=devices, tokens=tokens, problem=problem, bound_s=bound_s)
+    point = SizePoint(devices=devices, tokens=tokens, problem=problem, bound_s=quick.bound_s)
+    best = quick.outcome
     if best is None:
         return replace(point, why="no usual plan fits in memory")
     prediction = predict(best.plan, best.simulation, evaluator.simulator, evaluator.rule)

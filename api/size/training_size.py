@@ -24,7 +24,8 @@ from ..problem.price_file import PricesLike
 from ..problem.resolve import Inputs
 from ..problem.workload_size import usual_seq_len
 from .limits import LEAST, MOST, device_counts, typed_prices, within_seconds
-from .size_point import SizePoint, quick_point, searched_point
+from .scaling import TOO_SMALL, DeviceBatch, Scaling, checked_scaling
+from .size_point import QuickPoints, SizePoint, searched_point
 
 USUAL_TOKENS = 2**22
 """Tokens of a step where none are given, as Llama 2 and GPT-3 train with (4 Mi, 3.2 M)."""
@@ -41,7 +42,8 @@ class SizeQuestion:
 
     ``inputs``: the problem without a cluster. ``device``: a device with or without ``@FABRIC``.
     ``tokens`` of the training; ``within`` a time and ``budget`` a sum in the currency of
-    ``prices``. ``deadline_s``: of all searches together; 0: none is made.
+    ``prices``. ``deadline_s``: of all searches together; 0: none is made. ``scaling``: ``strong``
+    holds the batch of a step fixed, ``weak`` that of a device; limits are met on the first of both.
     """
 
     device: str
@@ -53,11 +55,16 @@ class SizeQuestion:
     least: int = LEAST
     most: int = MOST
     deadline_s: float = DEADLINE_S
+    scaling: Scaling = "strong"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSize:
-    """The curve of a question; ``answer`` is the smallest point that meets its limits, or None."""
+    """The curve of a question; ``answer`` is the smallest point that meets its limits, or None.
+
+    ``weak_points``: with ``scaling`` both, the second curve, else empty. ``device_batch``: what
+    weak scaling holds fixed, None without it.
+    """
 
     model: str
     device: str
@@ -68,6 +75,9 @@ class TrainingSize:
     points: tuple[SizePoint, ...]
     answer: SizePoint | None
     assumptions: tuple[Assumption, ...]
+    scaling: Scaling = "strong"
+    weak_points: tuple[SizePoint, ...] = ()
+    device_batch: DeviceBatch | None = None
 
     @property
     def ruled_out(self) -> bool:
@@ -89,6 +99,8 @@ class TrainingSize:
             "answer": None if self.answer is None else self.answer.devices,
             "ruled_out": self.ruled_out,
             "points": [point.to_document() for point in self.points],
+            "scaling": self.scaling,
+            "weak_points": [point.to_document() for point in self.weak_points],
             "assumptions": [asdict(note) for note in self.assumptions],
         }
 
@@ -111,13 +123,19 @@ def training_size(question: SizeQuestion, first_table: Table | None = None) -> T
         near = f"{question.device.partition('@')[0]}=2.5"
         raise InputError("--prices", "nothing", "prices of device-hours, for --budget", near)
     counts = device_counts(question.least, question.most)
+    checked_scaling(question.scaling)
     inputs, notes = _with_sizes(question)
+    batch = _device_batch(question, inputs, counts)
+    notes += [] if batch is None else [batch.note()]
     with garbage_collection_paused():
-        points = {n: _quick(inputs, question.device, n, tokens) for n in counts}
+        curve = _Curve(inputs, question.device, tokens, batch)
+        first = replace(curve, batch=None) if question.scaling == "both" else curve
+        points = {n: first.point(n) for n in counts}
+        weak = [curve.point(n) for n in counts] if question.scaling == "both" else []
         limited = within_s is not None or budget is not None
         if limited:
             for count in _between(points, within_s, budget):
-                points[count] = _quick(inputs, question.device, count, tokens)
+                points[count] = first.point(count)
         if first_table is not None:
             first_table(_ordered(points))
         if limited and question.deadline_s > 0:
@@ -135,7 +153,38 @@ def training_size(question: SizeQuestion, first_table: Table | None = None) -> T
         points=made,
         answer=answer if limited else None,
         assumptions=(*notes, *_notes(made)),
+        scaling=question.scaling,
+        weak_points=tuple(weak),
+        device_batch=batch,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Points of a question; ``batch`` of a device, None where that of a step is fixed."""
+
+    inputs: Inputs
+    device: str
+    tokens: int
+    batch: DeviceBatch | None
+    quick: QuickPoints = field(default_factory=QuickPoints)
+
+    def point(self, count: int) -> SizePoint:
+        """The point of so many devices, not searched."""
+        inputs = replace(self.inputs, cluster=cluster_text(self.device, count))
+        if self.batch is not None:
+            if not self.batch.on(count):
+                return SizePoint(devices=count, tokens=self.tokens, problem=None, why=TOO_SMALL)
+            inputs = self.batch.inputs(inputs, count)
+        return self.quick.point(inputs, count, self.tokens)
+
+
+def _device_batch(
+    question: SizeQuestion, inputs: Inputs, counts: Sequence[int]
+) -> DeviceBatch | None:
+    if question.scaling == "strong":
+        return None
+    return DeviceBatch.of(inputs, counts, inputs.seq_len or 1)
 
 
 def _ordered(points: dict[int, SizePoint]) -> tuple[SizePoint, ...]:
@@ -161,7 +210,7 @@ def with_usual_sizes(inputs: Inputs, model: ModelLike) -> tuple[Inputs, list[Ass
         inputs = replace(inputs, seq_len=seq_len)
     if inputs.global_batch is None and inputs.global_batch_tokens is None:
         batch = max(1, USUAL_TOKENS // seq_len)
-        why = f"not given; about {USUAL_TOKENS} tokens a step, the same at every number of devices"
+        why = f"not given; about {USUAL_TOKENS} tokens a step"
         notes.append(Assumption(path="workload.global_batch", value=batch, why=why))
         inputs = replace(inputs, global_batch=batch)
     return inputs, notes
@@ -171,10 +220,6 @@ def cluster_text(device: str, count: int) -> str:
     """So many devices in their usual nodes, on a fabric where one is given."""
     name, at, fabric = device.partition("@")
     return f"{count}x{name}{at}{fabric}"
-
-
-def _quick(inputs: Inputs, device: str, count: int, tokens: int) -> SizePoint:
-    return quick_point(replace(inputs, cluster=cluster_text(device, count)), count, tokens)
 
 
 def _between(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -19,8 +20,10 @@ SEARCHED, USUAL, COST = "searched", "usual", "cost"
 
 
 def print_size(out: Console, found: TrainingSize) -> None:
-    """Print the curve and the answer."""
-    print_curve(out, found.model, found.device, found.tokens, found.points, found.answer)
+    """Print the curve, or both, and the answer."""
+    print_curve(out, CurveHead.of(found), found.points, found.answer)
+    if found.weak_points:
+        print_curve(out, CurveHead.of(found, weak=True), found.weak_points)
     if found.within_s is None and found.budget is None:
         out.print("with --within 30d or --budget B the points that decide are searched in full")
         return
@@ -36,35 +39,51 @@ def print_size(out: Console, found: TrainingSize) -> None:
         out.print(Text("no plan that was found meets the limits", style="red"))
 
 
+class CurveHead(NamedTuple):
+    """What a table's first line says; ``weak``: the batch of a device is fixed, not of a step."""
+
+    model: str
+    device: str
+    tokens: int
+    weak: bool = False
+
+    @classmethod
+    def of(cls, found: TrainingSize, weak: bool = False) -> CurveHead:
+        """That of a curve; of both, the first is strong."""
+        is_weak = weak or found.scaling == "weak"
+        return cls(found.model, found.device, found.tokens, is_weak)
+
+    def text(self, points: Sequence[SizePoint]) -> str:
+        """The line."""
+        size = next((p.problem.workload for p in points if p.problem is not None), None)
+        each = "" if size is None else f"; {size.global_batch} x {size.seq_len} tokens a step"
+        if self.weak:
+            each = "" if size is None else f"; weak: a device's batch is fixed, x {size.seq_len}"
+        return (
+            f"{self.model} on {format_count(self.tokens)} tokens, by number of {self.device}{each}"
+        )
+
+
 def print_curve(
     out: Console,
-    model: str,
-    device: str,
-    tokens: int,
+    head: CurveHead,
     points: Sequence[SizePoint],
     answer: SizePoint | None = None,
 ) -> None:
     """Print a row for each number of devices."""
-    size = next((p.problem.workload for p in points if p.problem is not None), None)
-    each = "" if size is None else f"; {size.global_batch} x {size.seq_len} tokens a step"
-    out.print(f"{model} on {format_count(tokens)} tokens, by number of {device}{each}")
+    out.print(head.text(points))
     currency = next((p.prediction.currency for p in points if p.prediction is not None), None)
     priced = currency is not None
-    heads = [
-        "devices",
-        "days",
-        "at least",
-        *([COST] if priced else []),
-        "MFU",
-        "",
-        "step",
-        "plan",
-    ]
-    table = columns(*heads, right=("devices", "days", "at least", COST, "MFU", "step"))
+    heads = ["devices", *(["batch"] if head.weak else []), "days", "at least"]
+    heads += [*([COST] if priced else []), "MFU", "", "step", "plan"]
+    right = ("devices", "batch", "days", "at least", COST, "MFU", "step")
+    table = columns(*heads, right=right)
     most = max((p.prediction.mfu for p in points if p.prediction is not None), default=1.0)
     for point in points:
         style = "bold green" if answer is not None and point.devices == answer.devices else ""
-        table.add_row(*_cells(point, priced, most), style=style)
+        cells = _cells(point, priced, most)
+        batch = "-" if point.problem is None else str(point.problem.workload.global_batch)
+        table.add_row(cells[0], *([batch] if head.weak else []), *cells[1:], style=style)
     out.print(table)
     money = f"cost in {currency}; " if priced else ""
     out.print(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...spec.model.model_spec import EmbeddingLayer
 from ...spec.report.work_items import loss_chunks
-from ..symbolic.tape import SymbolicTensor, Tape
+from ..symbolic.tape import SymbolicTensor, Tape, TapeEntry
 from .context import OpContext
 from .dropout import dropout
 
@@ -198,7 +198,12 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
     grad_x, losses = t.like(whole), t.new((tokens,), "fp32")
     grad_weight = t.new((vocab, width), c.dtype)
     buffer = t.new((chunks[0], vocab), c.dtype)
+    chunk: list[TapeEntry] = []
     for number, rows in enumerate(chunks):
+        if number > 1 and rows == chunks[number - 1]:  # the work of the last one, which added too
+            t.entries.extend(chunk)
+            continue
+        begun = len(t.entries)
         logits = SymbolicTensor((rows, vocab), c.dtype, buffer.storage)
         t.product(rows, width, vocab, c.dtype)
         if c.tp > 1:
@@ -208,6 +213,7 @@ def linear_cross_entropy(c: OpContext, x: SymbolicTensor, vocab: int) -> Symboli
             t.kernel("cross_entropy", (logits, targets, row_values, row_values), logits)
         t.product(rows, vocab, width, c.dtype)
         t.product(vocab, rows, width, c.dtype, accumulate=number > 0)
+        chunk = t.entries[begun:]
     del buffer, logits, whole
     if c.tp > 1:
         grad_x = c.reduce(grad_x)

@@ -102,6 +102,18 @@ class Machine:
         fits = level.group_size <= self.cluster.groups[0].devices_per_node
         return fits and level.level in NODE_LEVELS
 
+    def prices_like(self, other: Machine) -> bool:
+        """True if work within the spans costs the same on both, whatever their numbers of nodes."""
+        one, two = (replace(m.cluster.groups[0], nodes=1) for m in (self, other))
+        return (
+            one == two
+            and len(self.cluster.groups) == len(other.cluster.groups) == 1
+            and self.measured == other.measured
+            and self.rates == other.rates
+            and self.levels[:-1] == other.levels[:-1]
+            and replace(self.levels[-1], group_size=1) == replace(other.levels[-1], group_size=1)
+        )
+
     def level_between(self, first: int, last: int) -> LinkRates:
         """Rates of the innermost level joining both device numbers."""
         position = self.cluster.levels.index(self.cluster.level_between(first, last))

@@ -111,12 +111,17 @@ class _ExpertChunks:
 
 
 class PassPricer:
-    """Price passes of layers, each lowered pass once."""
+    """Price passes of layers, each lowered pass once.
 
-    def __init__(self, prices: ItemPrices) -> None:
+    ``like``: a pricer of equal prices, whose passes are not priced again.
+    """
+
+    def __init__(self, prices: ItemPrices, like: PassPricer | None = None) -> None:
         self._prices = prices
-        self._works: dict[int, tuple[LoweredPass, _PassWork]] = {}
+        self._works: dict[int, tuple[LoweredPass, _PassWork]] = {} if like is None else like._works
         self._passes: dict[int, tuple[LoweredPass, PassCost]] = {}
+        if like is not None:
+            self._passes = like._passes
 
     def layer_pass(self, lowered: LoweredPass) -> PassCost:
         """Seconds of one micro-batch through a layer in one direction."""

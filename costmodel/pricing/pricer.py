@@ -38,10 +38,15 @@ class Pricer:
     Host seconds: ``launch_s`` of an eager launch, ``pass_s`` of a layer pass, ``wait_s`` of a
     collective, ``step_s`` of a step, ``unit_s`` of a unit's gather or reduction, ``message_s`` of a
     message. A ``kernel_pricer`` of the same machine at another link span shares its latencies.
+    ``like``: a pricer that shares what it priced, where its machine prices as this one.
     """
 
     def __init__(
-        self, machine: Machine, stack: StackSpec, kernel_pricer: KernelPricer | None = None
+        self,
+        machine: Machine,
+        stack: StackSpec,
+        kernel_pricer: KernelPricer | None = None,
+        like: Pricer | None = None,
     ) -> None:
         self.machine = machine
         self.stack = stack = _with_overlap_slowdown(stack, machine)
@@ -58,9 +63,19 @@ class Pricer:
         self.step_s = host_s.get("step", stack.step_s) * host_factor
         self.unit_s = host_s.get("unit", 0.0) * host_factor
         self.message_s = host_s.get("message", 0.0) * host_factor
-        self._kernel_pricer = kernel_pricer or KernelPricer(machine, stack.flash_generation)
-        self._collective_pricer = CollectivePricer(machine)
-        self._pass_pricer = PassPricer(self)
+        self._like = like
+        alike = None if like is None else like.with_link_span(len(machine.levels))
+        alike = None if alike is None or not self._prices_as(alike) else alike
+        if alike is not None:
+            kernel_pricer = kernel_pricer or alike._kernel_pricer
+        self._kernel_pricer: KernelPricer = kernel_pricer or KernelPricer(
+            machine, stack.flash_generation
+        )
+        self._collective_pricer: CollectivePricer = (
+            CollectivePricer(machine) if alike is None else alike._collective_pricer
+        )
+        passes: PassPricer | None = None if alike is None else alike._pass_pricer
+        self._pass_pricer = PassPricer(self, passes)
         self._units: dict[int, tuple[FsdpUnit, UnitCost]] = {}
         self._by_link_span = {len(machine.levels): self}
 
@@ -79,9 +94,12 @@ class Pricer:
         pricer = self._by_link_span.get(link_span)
         if pricer is None:
             machine = replace(self.machine, link_span=link_span)
-            pricer = Pricer(machine, self.stack, self._kernel_pricer)
+            pricer = Pricer(machine, self.stack, self._kernel_pricer, self._like)
             self._by_link_span[link_span] = pricer
         return pricer
+
+    def _prices_as(self, other: Pricer) -> bool:
+        return self.stack == other.stack and self.machine.prices_like(other.machine)
 
     def kernel(self, kernel: Kernel) -> Latency:
         """Seconds of one kernel on the device."""

@@ -26,8 +26,13 @@ MIN_ALTERNATIVES = 8
 """Plans of other shapes that a search keeps, even if fewer are reported."""
 
 
-def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) -> Evaluator:
-    """Evaluator to simulate decisions and judge their memory."""
+def make_evaluator(
+    problem: Problem, options: SolveOptions = DEFAULT_OPTIONS, like: Evaluator | None = None
+) -> Evaluator:
+    """Evaluator to simulate decisions and judge their memory.
+
+    ``like``: one of another number of the same devices, whose prices are reused.
+    """
     stack = calibrated_stack(problem.stack, problem.measured)
     request = Request(
         model=problem.model,
@@ -46,7 +51,8 @@ def make_evaluator(problem: Problem, options: SolveOptions = DEFAULT_OPTIONS) ->
     )
     prices = problem.techniques.prices
     lowering = Lowering(problem.model, problem.workload, stack, prices, request.program)
-    simulator = Simulator(lowering, Pricer(problem.machine, lowering.stack))
+    priced = None if like is None else like.simulator.pricer
+    simulator = Simulator(lowering, Pricer(problem.machine, lowering.stack, like=priced))
     return Evaluator(request, simulator, MemoryRule(options.risk).measured_by(problem.measured))
 
 

@@ -88,6 +88,14 @@ class TechniqueOptions:
         """True if some are in play: values may depend on a micro-batch's samples."""
         return bool(self.in_play())
 
+    @property
+    def price_places(self) -> bool:
+        """True if values are in play that are counted out at every place of some layer."""
+        return any(
+            choice.prices_places and self._tries(choice) and value.name not in self._without_layers
+            for value, choice in self._plannable
+        )
+
     def place(self, index: int, strategy: LayerStrategy, ranks: int, samples: int) -> Place:
         """Where a layer's values are chosen; ``samples`` of a micro-batch on a replica."""
         return Place(

@@ -131,4 +131,6 @@ def _passes(place: Place, value: ExpertPipelining | None) -> tuple[_Pass, _Pass]
     return forward, backward
 
 
-TECHNIQUE = TechniqueChoice(name=NAME, tried=tried, cluster_violation=cluster_violation)
+TECHNIQUE = TechniqueChoice(
+    name=NAME, tried=tried, cluster_violation=cluster_violation, prices_places=True
+)

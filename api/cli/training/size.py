@@ -53,6 +53,7 @@ def _curve(flags: dict[str, Any]) -> None:
     if flags["plot"] and not flags["plot"].endswith(".svg"):
         raise InputError("--plot", flags["plot"], "a file ending in .svg", "size.svg")
     given = {} if flags["deadline"] is None else {"deadline_s": flags["deadline"]}
+    given |= {} if flags["scaling"] is None else {"scaling": flags["scaling"]}
     question = SizeQuestion(
         device=flags["device"],
         tokens=flags["tokens"],
@@ -84,10 +85,12 @@ def _first_table(flags: dict[str, Any]) -> Any:
 
     def show(points: Sequence[SizePoint]) -> None:
         from ...terminal.console import console
-        from ...terminal.size import print_curve
+        from ...terminal.size import CurveHead, print_curve
 
         out = console(sys.stderr)
-        print_curve(out, str(flags["model"]), flags["device"], flags["tokens"], points)
+        is_weak = flags["scaling"] == "weak"
+        head = CurveHead(str(flags["model"]), flags["device"], flags["tokens"], is_weak)
+        print_curve(out, head, points)
         out.print("searching the points next to the limits …")
 
     return show
@@ -96,7 +99,7 @@ def _first_table(flags: dict[str, Any]) -> Any:
 def _ways(flags: dict[str, Any]) -> None:
     from ...size.fine_tuning import FineTuningQuestion, fine_tuning
 
-    _refuse(flags, ("within", "budget", "plot"), "--cluster")
+    _refuse(flags, ("within", "budget", "plot", "scaling"), "--cluster")
     question = FineTuningQuestion(
         inputs=_inputs(flags),
         tokens=flags["tokens"],

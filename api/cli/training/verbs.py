@@ -70,6 +70,8 @@ def diagnose_verb(strategy: Any) -> click.Command:
                  help="What it may cost, under --prices."),
     click.option("--prices", metavar="FILE|D=2.5",
                  help="A price file (docs/objectives.md), or a device-hour, D=2.5 or D=2.5EUR."),
+    click.option("--scaling", metavar="strong|weak|both",
+                 help="The batch that is fixed: a step's (strong, usual), a device's (weak)."),
     click.option("--epochs", type=NumberParam(unit="epochs"), metavar="E",
                  help="With --cluster: how often the tokens are trained on (1)."),
     click.option("--deadline", type=NumberParam(unit="seconds", most=3600), metavar="S",

@@ -92,7 +92,6 @@ def read(reading: Reading) -> Settings:
     keys.require(("micro_batch_size", "seq_length"))
     micro = keys.count("micro_batch_size")
     chunk_layers, cut = _cut(keys, pp)
-    experts = model is not None and "experts" in model
     return Settings(
         stack=_stack(keys),
         model=model,
@@ -111,13 +110,21 @@ def read(reading: Reading) -> Settings:
             sp="megatron" if keys.flag_or("sequence_parallel") and tp > 1 else "none",
             shard=_shard(keys, dp * cp),
             recompute=_recompute(keys),
-            ep=keys.count_or("expert_model_parallel_size", 1) if experts else None,
-            etp=keys.count_or("expert_tensor_parallel_size", tp) if experts else None,
+            **_expert_degrees(keys, model, tp),
             **_virtual_stages(keys, model, pp),
             **cut,
         ),
         chunk_layers=chunk_layers,
     )
+
+
+def _expert_degrees(keys: FileKeys, model: dict[str, Any] | None, tp: int) -> dict[str, int]:
+    """Degrees of experts; of a model that the file leaves out where they are above 1."""
+    if model is not None and "experts" not in model:
+        return {}
+    ep = keys.count_or("expert_model_parallel_size", 1) or 1
+    etp = keys.count_or("expert_tensor_parallel_size", tp) or tp
+    return {} if model is None and ep == 1 else {"ep": ep, "etp": etp}
 
 
 def _check_ring(keys: FileKeys, cp: int) -> None:

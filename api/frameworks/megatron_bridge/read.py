@@ -38,6 +38,15 @@ BACKENDS = {1: "flash", 2: "fused", 3: "unfused", 4: "local", 5: "auto"}
 """Members of megatron.core.transformer.enums.AttnBackend, as a saved file numbers them."""
 GATED = ("silu", "swiglu")
 RELU2 = "squared_relu"
+OVERRIDES = {"model.seq_length", "train.global_batch_size"}
+"""Keys of a file that overrides a recipe, and leaves its degrees."""
+SHARDED = {
+    "dist.use_megatron_fsdp": "states as Megatron-LM's distributed optimizer lays them out",
+    "dist.use_torch_fsdp2": "states as Megatron-LM's distributed optimizer lays them out",
+}
+RECIPE_FORMAT = "bf16_mixed"
+FORMATS = ("mixed_precision", "mixed_precision.bf16", "mixed_precision.fp16", "model.bf16",
+           "model.fp16", "model.params_dtype")  # fmt: skip
 MARKS = tuple(f"model.{mark}" for mark in megatron.MARKS)
 
 
@@ -46,6 +55,8 @@ def recognizes(file: FrameworkFile) -> bool:
     keys = file.keys
     if not any(key.startswith(("train.", "ddp.", "dataset.")) for key in keys):
         return False
+    if OVERRIDES.issubset(keys):
+        return True
     return any(mark in keys for mark in MARKS) or "ConfigContainer" in str(keys.get("_target_"))
 
 
@@ -64,6 +75,8 @@ def normal(file: FrameworkFile) -> Mapping[str, Any]:
                 keys[RENAMED.get(name, name)] = _plain(name, value)
     keys |= {k: v for k, v in given.items() if k.partition(".")[0] not in SECTIONS}
     keys |= _precision(given, file.path)
+    if _leaves_precision(given):
+        keys["bf16"] = True
     keys |= _positions(given)
     keys.pop("share_embeddings_and_output_weights", None)
     tied = given.get("model.share_embeddings_and_output_weights", True)
@@ -84,6 +97,13 @@ def _plain(name: str, value: Any) -> Any:
         runs = [f"[{bit}]*{n}" for bit, n in ((0, zeros), (1, len(value) - zeros)) if n]
         return "(" + "+".join(runs) + ")"
     return " ".join(map(str, value))
+
+
+def _leaves_precision(given: Mapping[str, Any]) -> bool:
+    """True for overrides of a recipe that leave its precision, which is bf16_mixed."""
+    word = given.get("mixed_precision.dtype")
+    is_recipe = "model.num_layers" not in given
+    return is_recipe and word in (None, "bf16") and not any(key in given for key in FORMATS)
 
 
 def _precision(given: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -153,5 +173,8 @@ def read(reading: Reading) -> Settings:
     for key in keys.document:
         if key.startswith("peft.") and keys.document[key] is not None:
             raise keys.unsupported(key, "training of all weights: adapters with --trainable lora")
+    keys.refuse(SHARDED)
     keys.has("_target_")
+    if "bf16" in keys.document and not any(key in reading.file.keys for key in FORMATS):
+        keys.assume("mixed_precision", RECIPE_FORMAT, "that of the recipe, which the file leaves")
     return megatron.read(reading)

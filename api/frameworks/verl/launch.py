@@ -6,15 +6,19 @@ from ..exportable import ExportablePlan
 
 CONFIG_FILE = "verl.yaml"
 MEGATRON = "megatron"
+RAY_HEAD = "ray start --head --port 6379"
 
 
 def launch(plan: ExportablePlan) -> str:
     """A trainer's line; data, model and rollout are the user's.
 
-    The file lies beside the trainer's own configuration, which it builds on.
+    The file lies beside the trainer's own configuration, which it builds on. Of several nodes the
+    first starts Ray's head and, once the others have joined it (``ray start --address``), the
+    trainer, which starts the ranks of all.
     """
+    head = "" if plan.nodes == 1 else f"{RAY_HEAD} && "
     return (
-        f"python3 -m verl.trainer.main_ppo --config-dir . --config-name {CONFIG_FILE} "
+        f"{head}python3 -m verl.trainer.main_ppo --config-dir . --config-name {CONFIG_FILE} "
         "actor_rollout_ref.model.path=MODEL data.train_files=DATA"
     )
 

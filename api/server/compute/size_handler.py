@@ -107,7 +107,7 @@ def _require_one_place(body: SizeBody) -> None:
     if (body.device is None) == (body.cluster is None):
         given = "nothing" if body.device is None else "both device and cluster"
         raise InputError("--device", given, "a device, or a cluster", "H100-80GB")
-    others = ("within", "budget") if body.device is None else ("epochs",)
+    others = ("within", "budget", "scaling") if body.device is None else ("epochs",)
     beside = "cluster" if body.device is None else "device"
     for name in others:
         if getattr(body, name) is not None:
@@ -130,6 +130,7 @@ def _curve_question(body: SizeBody) -> SizeQuestion:
         budget=body.budget,
         prices=None if body.prices is None else body_prices(body.prices),
         deadline_s=DEADLINE_S if body.deadline_s is None else body.deadline_s,
+        scaling=body.scaling or "strong",
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from ....spec.limits import MAX_TRAINING_TOKENS
+from ...size.scaling import Scaling
 from .requests import (
     STRICT,
     ClusterBody,
@@ -51,6 +52,10 @@ class SizeBody:
         Positive | None, Field(description="What it may cost, in the prices' currency.")
     ] = None
     prices: PricesBody | None = None
+    scaling: Annotated[
+        Scaling | None,
+        Field(description="strong holds the batch of a step fixed, weak that of a device; strong."),
+    ] = None
     epochs: Annotated[
         float | None, Field(gt=0, le=1e6, description="With a cluster: of the tokens; 1.")
     ] = None

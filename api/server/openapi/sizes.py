@@ -24,6 +24,7 @@ SIZE_ANSWER_EXAMPLE: dict[str, Any] = {
     "points": [
         {
             "devices": 1024,
+            "global_batch": 1024,
             "feasible": True,
             "searched": True,
             "proven": False,
@@ -42,6 +43,8 @@ SIZE_ANSWER_EXAMPLE: dict[str, Any] = {
             "why": "",
         }
     ],
+    "scaling": "strong",
+    "weak_points": [],
     "assumptions": PLAN_REPORT_EXAMPLE["assumptions"],
 }
 
@@ -58,8 +61,10 @@ def size_schemas() -> dict[str, Any]:
         **dict.fromkeys(("step_time_s", "lower_bound_s", "mfu", "tokens_per_s"), number),
         "plan": {"type": ["object", "null"], "description": "The decisions."},
         **dict.fromkeys(("plan_hash", "shape"), some),
+        "global_batch": {"type": ["integer", "null"]},
         "why": {"type": "string", "description": "What stands in its way."},
     }
+    points = {"type": "array", "items": {"$ref": "#/components/schemas/SizePoint"}}
     rest = {"assumptions": {"type": "array", "items": {"$ref": "#/components/schemas/Assumption"}}}
     way = {"name": text, "trainable": text, "hours": number, "why": text}
     return {
@@ -74,7 +79,9 @@ def size_schemas() -> dict[str, Any]:
                     "description": "The smallest number of devices that meets the limits.",
                 },
                 "ruled_out": {**flag, "description": "Bounds prove that no plan meets them."},
-                "points": {"type": "array", "items": {"$ref": "#/components/schemas/SizePoint"}},
+                "points": points,
+                "scaling": {"enum": ["strong", "weak", "both"]},
+                "weak_points": {**points, "description": "The second curve of both, else empty."},
                 **rest,
             }
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from shardwright.api.planning.report import simulate_plan
 from shardwright.api.problem.resolve import Inputs
 from shardwright.api.size.fine_tuning import FineTuning
 from shardwright.api.size.limits import device_counts, typed_prices, within_seconds
+from shardwright.api.size.size_point import quick_point
 from shardwright.api.size.training_size import SizeQuestion, TrainingSize, training_size
 from shardwright.datasets.catalogue.stack import stack
 from shardwright.spec.errors import InputError
@@ -47,6 +49,29 @@ def test_points_are_what_simulate_says_of_their_plans() -> None:
         assert point.time_s == pytest.approx(steps * point.prediction.step_time_s)
         assert point.cost == pytest.approx(2 * point.devices * point.time_s / 3600)
         assert point.bound_s <= point.prediction.step_time_s
+
+
+def test_weak_scaling_holds_the_batch_of_a_device() -> None:
+    question = SizeQuestion(device="A100-80GB", tokens="20B", inputs=SMALL, most=16, scaling="both")
+    found = training_size(question)
+    document = found.to_document()
+    assert [p["global_batch"] for p in document["points"]] == [256, 256]
+    assert [p["global_batch"] for p in document["weak_points"]] == [128, 256]
+    assert found.points[1].to_document() == found.weak_points[1].to_document()
+    assert found.weak_points[0].problem is not None
+    assert size_svg(document).count("<circle") == 4
+    alone = training_size(replace(question, scaling="weak"))
+    assert [p.plan for p in alone.points] == [p.plan for p in found.weak_points]
+    assert alone.weak_points == ()
+    assert any(note.why.startswith("weak scaling") for note in alone.assumptions)
+
+
+def test_prices_reused_between_numbers_of_devices_change_nothing() -> None:
+    for point in small().points:
+        inputs = replace(SMALL, cluster=f"{point.devices}xA100-80GB", prices={
+            "currency": "USD", "device_hour": {"A100-SXM-80GB": 2.0}})  # fmt: skip
+        alone = quick_point(inputs, point.devices, small().tokens)
+        assert alone.to_document() == point.to_document()
 
 
 def test_bounds_hold_for_the_searched_plan() -> None:
@@ -139,6 +164,12 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
                 "--within"),
     "a date on a cluster": (
         ("--model", "gpt2", "--tokens", "1B", "--cluster", "8xH100", "--within", "3d"),
+        "nothing beside --cluster"),
+    "another scaling": (
+        ("--model", "gpt2", "--tokens", "1B", "--device", "H100", "--scaling", "wek"),
+        "strong, weak, both; nearest: weak"),
+    "scaling on a cluster": (
+        ("--model", "gpt2", "--tokens", "1B", "--cluster", "8xH100", "--scaling", "weak"),
         "nothing beside --cluster"),
     "no such device": (("--model", "gpt2", "--tokens", "1B", "--device", "H1000"), "nearest"),
 }  # fmt: skip
