@@ -16,4 +16,5 @@ def check_space(name: str, seed: int) -> int:
     framework = framework_named(name, "--for")
     space = random_space(seed)
     base = replace(stacks()[framework.stack], attention=space.stack.attention)
-    return check_best_plans(replace(space, stack=framework.narrow(base), restrictions=()))
+    kept = replace(space, stack=framework.narrow(base), restrictions=())
+    return check_best_plans(kept, least=0)  # some frameworks say few plans of a small space

@@ -55,8 +55,12 @@ def every_plan(space: Space) -> Iterator[Plan]:
                         yield plan
 
 
-def check_best_plans(space: Space) -> int:
+def check_best_plans(space: Space, least: int = 20) -> int:
     """Hold the planner's answers, with much and with little memory, against every plan.
+
+    Args:
+        space: the plans.
+        least: more of them are expected.
 
     Returns:
         How many plans the space has.
@@ -68,7 +72,7 @@ def check_best_plans(space: Space) -> int:
         assert simulation is not None
         reserved = max(row.reserved_bytes for row in simulation.memory)
         steps.append((simulation.step_time_s, reserved * RULE.margin))
-    assert len(steps) > 20
+    assert len(steps) > least
     sizes = sorted(reserved for _, reserved in steps)
     for capacity in (int(sizes[-1] * 2), int(sizes[len(sizes) // 4]) + 1):
         asked = space.with_memory(capacity)
