@@ -25,7 +25,8 @@ def size_html(found: Mapping[str, Any]) -> str:
 def _curve(found: Mapping[str, Any]) -> list[str]:
     parts = [f"<p>{escape(answer_text(found))}</p>", size_svg(found), _points(found, "points")]
     if found["weak_points"]:
-        parts += ["<p>weak scaling: the batch of a device is fixed</p>", _points(found, "weak_points")]
+        parts.append("<p>weak scaling: the batch of a device is fixed</p>")
+        parts.append(_points(found, "weak_points"))
     return parts
 
 

@@ -75,7 +75,7 @@ class Pricer:
             CollectivePricer(machine) if alike is None else alike._collective_pricer
         )
         passes: PassPricer | None = None if alike is None else alike._pass_pricer
-        self._pass_pricer = PassPricer(self, passes)
+        self._pass_pricer: PassPricer = PassPricer(self, passes)
         self._units: dict[int, tuple[FsdpUnit, UnitCost]] = {}
         self._by_link_span = {len(machine.levels): self}
 
