@@ -418,7 +418,12 @@ def _within_rules(
     parts = s.cp * s.tp
     if s.ulysses and "sp" not in named and seq_len // parts < least:
         return False
-    return "etp" in named or s.etp == 1 or (s.etp == s.tp and s.ep == 1)
+    return "etp" in named or has_usual_etp(s)
+
+
+def has_usual_etp(s: LayerStrategy) -> bool:
+    """True if an expert is split as other weights are, and only where every rank holds all."""
+    return s.etp == 1 or (s.etp == s.tp and s.ep == 1)
 
 
 def plan_count(space: Space, limit: int = 10**9) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from oracles.brute_force import Space, every_strategy, simulator_of
+from oracles.brute_force import Space, every_strategy, has_usual_etp, simulator_of
 from published.planning import RULE, request_of
 
 from shardwright.planner.candidates.evaluator import Decision, Evaluator, build_plan
@@ -25,15 +25,15 @@ from shardwright.spec.strategy import LayerStrategy
 
 
 def _strategies(width: int) -> Iterator[LayerStrategy]:
-    """Every strategy, and those that keep results by name, which some stacks search."""
-    for strategy in every_strategy(width):
+    """Every strategy that is searched unpinned, results kept by name among them."""
+    for strategy in filter(has_usual_etp, every_strategy(width)):
         yield strategy
         if strategy.recompute == "selective":
             yield replace(strategy, recompute="selective-ops")
 
 
 def every_plan(space: Space) -> Iterator[Plan]:
-    """Every uniform plan that is legal and that the stack can run, whatever its memory."""
+    """Every searched uniform plan that is legal and that the stack runs, whatever its memory."""
     request, layers = request_of(space), space.model.layers()
     is_block = [isinstance(layer, BlockLayer) for layer in layers]
     batch, devices = space.workload.global_batch, space.cluster.device_count
