@@ -55,7 +55,7 @@ def _changes(found: Mapping[str, Any]) -> str:
 
 
 def _written(change: Mapping[str, Any]) -> str:
-    """What the best change writes in the framework's file."""
+    """Keys that the best change writes in the framework's file."""
     if not change["flags"]:
         return ""
     lines = [f"{item['key']} {item['was']} → {item['now']}" for item in change["flags"]]

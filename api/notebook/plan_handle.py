@@ -157,9 +157,8 @@ class PlanHandle:
     ) -> RunResult:  # fmt: skip
         """Run the plan on this machine; return the contract's ``execute`` document.
 
-        Interrupted, the run ends after a step, and the document says so under ``stopped``. Cores
-        that the plan's prices found unprofiled are measured first, for some 20 s, and ``predicted``
-        is by that profile.
+        Interrupted, the run ends after a step, and says so under ``stopped``. Unprofiled cores are
+        measured first, for some 20 s, and ``predicted`` is by that profile.
 
         Args:
             steps: optimizer step to reach.
@@ -203,10 +202,9 @@ class PlanHandle:
         )
         require_folders(self.plan, options)
         notes, taken = self.report.assumptions, list[dict[str, Any]]()
-        on_event = _keeps_steps(taken)
         measured = measured_cores(self.report) if self.measured is None else self.measured
-        document = execute_plan(self.plan, self.stack, measured, options, on_event, notes)
-        return RunResult(document, taken)
+        ran = execute_plan(self.plan, self.stack, measured, options, _keeps_steps(taken), notes)
+        return RunResult(ran, taken)
 
     def __repr__(self) -> str:
         fits = "" if self.prediction.feasible else ", does not fit"

@@ -31,7 +31,7 @@ def pricing_words(*words: str | None) -> dict[str, str]:
 
 
 def file_words(*words: Any) -> dict[str, Any]:
-    """What a framework's file leaves out, in the order of ``FILE_WORDS``, without None."""
+    """Values that a framework's file leaves out, in the order of ``FILE_WORDS``, without None."""
     named = zip(FILE_WORDS, words, strict=True)
     return {name: word for name, word in named if word is not None}
 

@@ -16,7 +16,7 @@ from ...spec.cluster.cluster_spec import DeviceGroup
 from ...spec.report.report import Assumption
 
 PROFILE_PATH = "calibration"
-"""Where an assumption tells what profile is in use."""
+"""Path of the assumption that names the profile in use."""
 
 
 def profile_notes(ranks: int, stored: StoredProfiles) -> list[Assumption]:

@@ -50,7 +50,7 @@ class DeviceBatch:
         return round(self.samples * devices / self.devices)
 
     def note(self) -> Assumption:
-        """What weak scaling holds fixed, and where that comes from."""
+        """The assumption of what weak scaling holds fixed."""
         why = (
             f"weak scaling: the batch of a step on {self.devices} devices, the middle of the "
             "curve; as many samples a device elsewhere"

@@ -40,7 +40,7 @@ def print_size(out: Console, found: TrainingSize) -> None:
 
 
 class CurveHead(NamedTuple):
-    """What a table's first line says; ``weak``: the batch of a device is fixed, not of a step."""
+    """First line of a table; ``weak``: the batch of a device is fixed, not of a step."""
 
     model: str
     device: str

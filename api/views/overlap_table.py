@@ -1,4 +1,4 @@
-"""What shows of tensor-parallel collectives by kind of layer, as a table of a page."""
+"""Exposed tensor-parallel collectives by kind of layer, as a table of a page."""
 
 from __future__ import annotations
 

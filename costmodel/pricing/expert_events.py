@@ -1,4 +1,4 @@
-"""When each stage of each chunk of experts' rows runs, event by event on three streams.
+"""Times of every stage of experts' rows in chunks, event by event on three streams.
 
 The order of ``expert_streams``, whose expression gives the last end alone: a stream runs its stages
 in order, and a stage waits for the one before it in its chunk.

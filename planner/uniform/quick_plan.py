@@ -25,7 +25,7 @@ MOST_VALUES = 4
 """Values of a place that are tried, the last (likely quickest) first."""
 
 
-class QuickPlan(NamedTuple):
+class QuickBest(NamedTuple):
     """The best textbook plan, None if none fits, and seconds that no plan beats.
 
     ``has_shapes``: False if no plan is legal.
@@ -36,7 +36,7 @@ class QuickPlan(NamedTuple):
     has_shapes: bool = True
 
 
-def quick_plan(evaluator: Evaluator) -> QuickPlan:
+def quick_plan(evaluator: Evaluator) -> QuickBest:
     """Find the best textbook plan of a request, and a bound on every plan."""
     request = evaluator.request
     space = SearchSpace(request, evaluator.simulator)
@@ -47,17 +47,17 @@ def quick_plan(evaluator: Evaluator) -> QuickPlan:
     bounds = shape_bounds(evaluator)
     shapes = list(bounds.tables.space.shapes())
     if not shapes:
-        return QuickPlan(None, 0.0, has_shapes=False)
+        return QuickBest(None, 0.0, has_shapes=False)
     plans = TextbookPlans(bounds, evaluator)
     best = min(plans.outcomes(shapes), key=plans.value, default=None)
     if not prices_places:
         values = ShapeValues(bounds, evaluator)
-        return QuickPlan(best, min(values.quick(shape) for shape in shapes))
+        return QuickBest(best, min(values.quick(shape) for shape in shapes))
     if best is not None:
         tried = (evaluator(decision) for decision in with_values(best, space))
         fitting = [one for one in tried if one is not None and one.feasible]
         best = min([best, *fitting], key=plans.value)
-    return QuickPlan(best, bounds.quick.compute.floor())
+    return QuickBest(best, bounds.quick.compute.floor())
 
 
 def with_values(best: Outcome, space: SearchSpace) -> Iterator[Decision]:

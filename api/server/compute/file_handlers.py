@@ -72,7 +72,7 @@ def handle_diagnosis(body: DiagnosisBody) -> dict[str, Any]:
 
 
 def _measured_place(body: DiagnosisBody) -> dict[str, str]:
-    """Where a step's time, which an error calls the measured step, comes from."""
+    """Source of a step's time, which an error calls the measured step."""
     for name in ("measured_step_s", "tokens_per_s"):
         if getattr(body, name) is not None:
             return {"measured step": f"--{name}"}

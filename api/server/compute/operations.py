@@ -181,7 +181,7 @@ AT_ONCE: dict[str, Callable[[bytes], bytes]] = {
     "import": lambda body: encode_report(handle_import(IMPORT_ADAPTER.validate_json(body))),
     "diagnosis": lambda body: encode(handle_diagnosis(DIAGNOSIS_ADAPTER.validate_json(body))),
 }
-"""What needs nothing but its body, by the name of the operation."""
+"""Operations that need nothing but their body, by name."""
 
 
 def _sized(

@@ -99,7 +99,7 @@ def _viewed(stored: Any) -> bytes:
 
 
 def _overlaps(stored: Any, plan: Plan) -> list[LayerOverlap]:
-    """What shows of its layers' collectives; nothing is said of what cannot be priced again."""
+    """Exposed collectives of its layers; nothing is said of what cannot be priced again."""
     if not may_overlap(plan):
         return []
     try:

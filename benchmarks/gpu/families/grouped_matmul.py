@@ -33,7 +33,7 @@ def _eager(x: Tensor, weight: Tensor, ends: Tensor, bounds: list[int]) -> Tensor
 
 
 def group_bounds(rows: int, exponent: float | None) -> list[int]:
-    """Where groups of ``rows`` begin and end: shares k^-exponent, or k of an arithmetic row."""
+    """Bounds of groups of ``rows``: shares k^-exponent, or k of an arithmetic row."""
     if exponent is None:
         return [n * (n + 1) * rows // (GROUPS * (GROUPS + 1)) for n in range(GROUPS + 1)]
     ends = accumulate(power_shares(GROUPS, exponent))

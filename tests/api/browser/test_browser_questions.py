@@ -23,7 +23,7 @@ def browser() -> Iterator[Any]:
 def asked(person: Person, link: str) -> Any:
     """The form of a question."""
     person.page.get_by_role("link", name=link, exact=True).click()
-    return person.page.locator("form:visible")
+    return person.form
 
 
 @pytest.mark.parametrize("kind", [{}, {"viewport": NARROW}], ids=["wide", "320 px"])

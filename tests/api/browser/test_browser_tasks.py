@@ -70,16 +70,16 @@ def open_earlier(person: Person) -> None:
 
 
 def test_a_plan_by_mouse(person: Person, service: Service) -> None:
-    page = person.page
-    page.get_by_label("Model", exact=True).select_option("a document of mine…")
-    page.get_by_label("Model document").fill(json.dumps(SMALL))
-    page.get_by_label("Nodes").fill("1")
-    page.get_by_label("Devices a node").fill("2")
-    page.get_by_label("Device", exact=True).select_option("A100-SXM-40GB")
-    page.get_by_label("Global batch").fill("4")
-    page.get_by_label("Sequence", exact=True).fill("64")
-    assert page.get_by_label("Cluster, as it is asked for").input_value() == "1x8xA100-SXM-40GB"
-    page.get_by_label("Devices a node").fill("2")
+    page, form = person.page, person.form
+    form.get_by_label("Model", exact=True).select_option("a document of mine…")
+    form.get_by_label("Model document").fill(json.dumps(SMALL))
+    form.get_by_label("Nodes").fill("1")
+    form.get_by_label("Devices a node").fill("2")
+    form.get_by_label("Device", exact=True).select_option("A100-SXM-40GB")
+    form.get_by_label("Global batch").fill("4")
+    form.get_by_label("Sequence", exact=True).fill("64")
+    assert form.get_by_label("Cluster, as it is asked for").input_value() == "1x8xA100-SXM-40GB"
+    form.get_by_label("Devices a node").fill("2")
     page.get_by_role("button", name="Find the plan").click()
     person.wait_for_plan()
     report = plan_of(person, service)["answer"]
@@ -116,20 +116,20 @@ def test_a_plan_by_keyboard(person: Person, service: Service) -> None:
 
 
 def test_a_plan_with_wishes(person: Person, service: Service) -> None:
-    page = person.page
-    page.get_by_label("Model", exact=True).select_option("gpt2")
-    page.get_by_label("Cluster, as it is asked for").fill("2xA100")
+    page, form = person.page, person.form
+    form.get_by_label("Model", exact=True).select_option("gpt2")
+    form.get_by_label("Cluster, as it is asked for").fill("2xA100")
     for label, text in (("Global batch", "8"), ("Sequence", "128"), ("What is trained", "lora")):
-        page.get_by_label(label, exact=True).fill(text)
-    page.get_by_label("Optimizer").select_option("lion")
+        form.get_by_label(label, exact=True).fill(text)
+    form.get_by_label("Optimizer").select_option("lion")
     page.get_by_text("More", exact=True).click()
-    page.get_by_label("Answer with").select_option("the simplest that is as good")
-    page.get_by_label("Training software").fill("megatron")
-    page.get_by_label("Memory a device may use", exact=True).fill("30")
-    page.get_by_label("Host memory a device may use").fill("16")
-    page.get_by_label("Recomputation").select_option("full")
-    page.get_by_label("Pins").fill("tp=1")
-    page.get_by_label("Seconds to search").fill("3")
+    form.get_by_label("Answer with").select_option("the simplest that is as good")
+    form.get_by_label("Training software").fill("megatron")
+    form.get_by_label("Memory a device may use", exact=True).fill("30")
+    form.get_by_label("Host memory a device may use").fill("16")
+    form.get_by_label("Recomputation").select_option("full")
+    form.get_by_label("Pins").fill("tp=1")
+    form.get_by_label("Seconds to search").fill("3")
     page.get_by_role("button", name="Find the plan").click()
     person.wait_for_plan()
     job = plan_of(person, service)
@@ -144,11 +144,11 @@ def test_a_plan_with_wishes(person: Person, service: Service) -> None:
     said = page.locator(".history a[aria-current]").inner_text()
     assert "lion, lora, megatron, prefer simple, within 30 GiB, host 16 GiB" in said
     open_earlier(person)
-    assert page.get_by_label("Optimizer").input_value() == ""
+    assert form.get_by_label("Optimizer").input_value() == ""
     page.locator(".history a", has_text="prefer simple").click()
     page.locator(".report h2", has_text="lion").wait_for()
     labels = ("Optimizer", "What is trained", "Recomputation", "Pins")
-    found = [page.get_by_label(name, exact=True).input_value() for name in labels]
+    found = [form.get_by_label(name, exact=True).input_value() for name in labels]
     assert found == ["lion", "lora", "full", "tp=1"]
 
 
@@ -176,7 +176,7 @@ def test_only_a_proof_says_every_legal_way(person: Person, service: Service) -> 
 def test_an_earlier_plan_fills_the_form(person: Person) -> None:
     open_earlier(person)
     labels = ("Model", "Cluster, as it is asked for", "Global batch", "Sequence")
-    found = [person.page.get_by_label(name, exact=True).input_value() for name in labels]
+    found = [person.form.get_by_label(name, exact=True).input_value() for name in labels]
     assert found == ["gpt2", "2x4xA100", "32", "512"]
 
 

@@ -1,4 +1,4 @@
-"""Which runs from Python measure the machine first."""
+"""Runs from Python that measure the machine first."""
 
 from __future__ import annotations
 

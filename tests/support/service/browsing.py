@@ -53,6 +53,11 @@ class Person:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
+    @property
+    def form(self) -> Any:
+        """The form of the question that is shown."""
+        return self.page.locator("form:visible")
+
     def leave(self) -> None:
         """Close the page; it must not have complained."""
         self.context.close()

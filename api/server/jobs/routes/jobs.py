@@ -35,7 +35,7 @@ from .replies import (
 MAX_PAGE_SIZE = 100
 CHECK_S = 10.0
 SOON_S = 20
-"""How long the answer of a short job is waited for, unless the request says otherwise."""
+"""Wait for the answer of a short job, unless the request says otherwise."""
 CheckBody = Callable[[Request, str, bytes, float], Awaitable[Response]]
 """Asks a limited child; answers a problem where it cannot."""
 
